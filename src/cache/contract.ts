@@ -1,0 +1,96 @@
+// The face of the KV cache: acquire, commit, release is the only door. It keeps blocks in host memory and on disk and
+// knows neither text nor a model's name, only a root. Called from the engine's worker thread, by the engine alone.
+//
+//   engine                    cache
+//   acquire(chain, tokens) -> pins the longest cached prefix, brings it up to memory          (async: disk)
+//   lease.extend()         -> pins what others committed since                                 (sync)
+//   lease.claim()          -> true: compute it yourself; false: another lease is computing the next block (sync)
+//   lease.commit(i, ...)   -> block i is full: visible to all from this moment, written to disk behind   (sync)
+//   lease.release()        -> unpins, gives up claims; once
+
+import type { BlockHash, Chain } from '../core/block.js'
+import type { Priority } from '../core/request.js'
+
+export interface AcquireRequest {
+  readonly chain: Chain
+  /** The prompt; `tokens.length >= chain.hashes.length * 64`. Compared with the stored ids: a collision is a miss. */
+  readonly tokens: Int32Array
+  readonly priority: Priority
+  /** Blocks that the engine has in its working set already: kept, touched, not brought up. */
+  readonly resident: number
+  /** Blocks at most that may be used: the engine must compute at least the last token itself. */
+  readonly maxBlocks: number
+  readonly signal?: AbortSignal
+}
+
+/**
+ * The right to use a pinned prefix. Blocks `[0, resident)` stand in the engine's working set, `[resident, ready)` are
+ * pinned in host memory. Nothing pinned is evicted. `release` exactly once; after it every other call throws.
+ */
+export interface Lease {
+  readonly chain: Chain
+  /** Blocks `[0, ready)` need no computing. Grows by `extend` and `commit`. */
+  readonly ready: number
+  /** Where the blocks `[resident, ready-at-acquire)` and later extended ones were found. */
+  readonly found: { readonly memory: number; readonly disk: number }
+  /** The bytes of block i, `resident <= i < ready` and not committed by this lease itself; valid until `release`. */
+  block(index: number): Uint8Array
+  /** Pins the following blocks of this chain that are in memory by now; returns the new `ready`. */
+  extend(): number
+  /**
+   * Takes it on this lease to compute the blocks from `ready` on. False when another lease is computing block `ready`:
+   * wait for its commit (or release), then `extend` again. Blocks past the chain's end (the partial tail, generated
+   * text) need no claim: true.
+   */
+  claim(): boolean
+  /**
+   * Block `index` (which must be `ready`) is full. `hash` and `tokens` name it (generated blocks lie past the chain's
+   * end, so the caller hashes them); `fill` writes its bytes into the buffer that the cache gives, synchronously.
+   * Without room (everything pinned) the block is not kept and that is no error: later blocks of this lease are then
+   * not kept either. Returns whether it was newly kept.
+   */
+  commit(index: number, hash: BlockHash, tokens: Int32Array, fill: (into: Uint8Array) => void): boolean
+  release(): void
+}
+
+export interface TierStatus {
+  readonly tier: 'memory' | 'disk'
+  readonly blocks: number
+  readonly usedBytes: number
+  readonly capacityBytes: number
+  readonly pinnedBlocks: number
+  readonly hits: number
+  readonly misses: number
+  readonly evictedBlocks: number
+  /** False: slow, full or failing; the sentence says why. */
+  readonly healthy: boolean
+  readonly complaint?: string
+  /** Measured, bytes per second; undefined until measured. */
+  readonly readRate?: number
+  readonly writeRate?: number
+  readonly pendingWrites?: number
+}
+
+export interface KvCache {
+  /** Never rejects for a cache fault: a fault is a shorter prefix. Rejects only with the signal's reason. */
+  acquire(request: AcquireRequest): Promise<Lease>
+  /** Blocks of `chain` that are held by tier right now, longest prefix only; pins nothing. */
+  match(chain: Chain, tokens: Int32Array): { readonly memory: number; readonly disk: number }
+  /**
+   * Protects the blocks of `chain` that are cached from eviction and expiry until released or `ttlMs` is over; asked
+   * again for the same id, the ttl starts anew. Returns how many blocks are held.
+   */
+  pin(id: string, chain: Chain, tokens: Int32Array, ttlMs: number): number
+  /** False: no such pin. */
+  unpin(id: string): boolean
+  pins(): readonly { readonly id: string; readonly blocks: number; readonly expiresInMs: number }[]
+  /** Measured seconds that the engine needs to compute one token; decides whether a restore is worth it. */
+  observeCompute(tokens: number, ms: number): void
+  /** Drops everything that is not pinned, in all tiers. Returns the blocks dropped. */
+  clear(): Promise<number>
+  status(): readonly TierStatus[]
+  /** Resolves once every committed block that will be written is on disk. */
+  flush(): Promise<void>
+  /** Flushes and closes the tiers. */
+  close(): Promise<void>
+}

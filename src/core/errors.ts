@@ -1,0 +1,61 @@
+// The one catalogue of what can go wrong for a caller. A dialect turns an entry into its own shape; docs/api.md lists
+// them; a test ties the three together. A cache fault is a miss and never appears here; our own faults are crashes.
+
+interface CatalogueEntry {
+  readonly status: number
+  readonly retryable: boolean
+  readonly sentence: string
+}
+
+export const ERRORS = {
+  invalid_json: { status: 400, retryable: false, sentence: 'The body is not valid JSON.' },
+  invalid_request: { status: 400, retryable: false, sentence: 'A field has a wrong type or value.' },
+  unsupported_parameter: {
+    status: 400,
+    retryable: false,
+    sentence: 'A known parameter that this server cannot honour.',
+  },
+  invalid_grammar: { status: 400, retryable: false, sentence: 'The schema or regex cannot be compiled.' },
+  template_failed: { status: 400, retryable: false, sentence: "The model's chat template refuses these messages." },
+  context_length_exceeded: { status: 400, retryable: false, sentence: 'The prompt does not fit the context window.' },
+  unauthorized: { status: 401, retryable: false, sentence: 'An API key is needed and was absent or wrong.' },
+  forbidden: { status: 403, retryable: false, sentence: 'This key, host or origin may not do that.' },
+  not_found: { status: 404, retryable: false, sentence: 'No such route or object.' },
+  model_not_found: { status: 404, retryable: false, sentence: 'No model has that name, and no alias matches it.' },
+  method_not_allowed: { status: 405, retryable: false, sentence: 'The route exists, but not with this method.' },
+  body_too_large: { status: 413, retryable: false, sentence: 'The body is larger than limits.bodyBytes.' },
+  unsupported_media_type: { status: 415, retryable: false, sentence: 'The content type must be application/json.' },
+  queue_full: { status: 429, retryable: true, sentence: 'limits.queuedRequests are waiting already.' },
+  out_of_memory: { status: 503, retryable: true, sentence: 'The working set cannot hold this sequence now.' },
+  slow_reader: { status: 408, retryable: false, sentence: 'The client reads slower than limits.unsentBytes allows.' },
+  queue_timeout: { status: 503, retryable: true, sentence: 'The request waited longer than limits.queueMs.' },
+  draining: { status: 503, retryable: true, sentence: 'The server is shutting down.' },
+  engine_failed: { status: 500, retryable: true, sentence: 'The engine failed; it is being restarted.' },
+  internal: { status: 500, retryable: false, sentence: 'A fault of the server itself; the log has the details.' },
+} as const satisfies Record<string, CatalogueEntry>
+
+export type ErrorCode = keyof typeof ERRORS
+
+/** A caller's fault, or a state that the caller must know. `param` names the field, `retryAfterMs` goes to Retry-After. */
+export class RefrainError extends Error {
+  readonly code: ErrorCode
+  readonly param: string | undefined
+  readonly retryAfterMs: number | undefined
+
+  constructor(code: ErrorCode, message: string, more: { param?: string; retryAfterMs?: number; cause?: unknown } = {}) {
+    super(message, { cause: more.cause })
+    this.name = 'RefrainError'
+    this.code = code
+    this.param = more.param
+    this.retryAfterMs = more.retryAfterMs
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status
+  }
+}
+
+/** Whether a caller may try the same again. */
+export function isRetryable(error: unknown): boolean {
+  return error instanceof RefrainError && ERRORS[error.code].retryable
+}

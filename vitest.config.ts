@@ -1,0 +1,6 @@
+import { defineConfig } from 'vitest/config'
+
+// Two workers fit the two cores that CI has; the real model's tests take most of a minute each.
+export default defineConfig({
+  test: { include: ['src/**/*.test.ts'], maxWorkers: 2, testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks' },
+})
