@@ -1,0 +1,57 @@
+// The door to kernels/: loads the addon that `npm run build` compiled. Invariant: whatever is wrong with the file (absent,
+// of another processor, of older sources) is a reason in a sentence, never a throw; index.ts decides what that means.
+
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import type { Kernels } from './contract.js'
+
+/** One set of kernels that this processor runs. `instructions` names what it uses, e.g. `avx512f+sse4.2`. */
+export interface NativeKernels extends Kernels {
+  readonly name: 'native'
+  readonly instructions: string
+}
+
+/** Every form that runs here, fastest first (never empty), or why there is none. */
+export type Addon = { readonly forms: readonly NativeKernels[] } | { readonly reason: string }
+
+interface ExportedForm {
+  readonly name: string
+  readonly packRows: Kernels['packRows']
+  readonly unpackRows: Kernels['unpackRows']
+  readonly crc32c: Kernels['crc32c']
+}
+
+// src/native and dist/native lie equally deep, so one relative path serves both.
+const ADDON_PATH = fileURLToPath(new URL('../../build/refrain_kernels.node', import.meta.url))
+
+/** Loads the addon at `path`. Node keeps a loaded one, so asking again is cheap. */
+export function loadAddon(path = ADDON_PATH): Addon {
+  if (!existsSync(path)) return { reason: 'the native kernels are not built; npm run build compiles them' }
+  let loaded: unknown
+  try {
+    loaded = createRequire(import.meta.url)(path)
+  } catch (error) {
+    return { reason: `the native kernels do not load: ${error instanceof Error ? error.message : String(error)}` }
+  }
+  const exported = (loaded as { forms?: unknown }).forms
+  if (!Array.isArray(exported) || exported.length === 0 || !exported.every(isForm)) {
+    return { reason: 'the native kernels were built from other sources; run npm run build' }
+  }
+  return { forms: exported.map(native) }
+}
+
+function isForm(value: unknown): value is ExportedForm {
+  const form = value as Partial<ExportedForm> | null
+  return (
+    typeof form?.name === 'string' &&
+    typeof form.packRows === 'function' &&
+    typeof form.unpackRows === 'function' &&
+    typeof form.crc32c === 'function'
+  )
+}
+
+function native(form: ExportedForm): NativeKernels {
+  const { packRows, unpackRows, crc32c } = form
+  return { name: 'native', instructions: form.name, packRows, unpackRows, crc32c }
+}
