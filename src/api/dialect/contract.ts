@@ -1,0 +1,96 @@
+// A dialect is a wire API: it turns a body into GenerateRequests and events into that API's bytes. Invariant: JSON goes
+// no further than here, and a dialect sees neither a block nor a backend's name. Steps 2 and 12 of a request's path.
+
+import type { GenerateEvent } from '../../core/events.js'
+import type { GenerateRequest, Priority, Tenant } from '../../core/request.js'
+
+/** A body that is a JSON object, beside the very text that was sent. */
+export interface RawBody {
+  readonly text: string
+  readonly value: Readonly<Record<string, unknown>>
+}
+
+/** What the envelope says of a request: headers, key and limits. */
+export interface Envelope {
+  /** Unique; names the request everywhere. */
+  readonly id: string
+  readonly tenant: Tenant
+  readonly session: string | undefined
+  readonly priority: Priority
+  readonly limits: {
+    readonly n: number
+    readonly prompts: number
+    readonly stopStrings: number
+    readonly stopChars: number
+    readonly logitBias: number
+    readonly jsonDepth: number
+  }
+}
+
+/** A piece of a model's output after its reasoning and its tool calls were told apart from its text. */
+export type OutputPart =
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'reasoning'; readonly text: string }
+  /** A whole call; `arguments` is JSON text as the model wrote it. `id` where the model's format has one. */
+  | { readonly type: 'call'; readonly id?: string; readonly name: string; readonly arguments: string }
+
+/** Told text as it comes, tells parts. One per choice. */
+export interface OutputParser {
+  push(text: string): readonly OutputPart[]
+  /** What was held back. */
+  end(): readonly OutputPart[]
+}
+
+/** How a model writes what is not plain text; `undefined`: it has no such format. */
+export interface OutputFormats {
+  readonly reasoning?: () => OutputParser
+  readonly toolCalls?: () => OutputParser
+}
+
+/** What an encoder repeats in every chunk. */
+export interface About {
+  readonly id: string
+  /** The model's own name. */
+  readonly model: string
+  /** Unix seconds. */
+  readonly created: number
+  readonly formats: OutputFormats
+  /** Usage in a stream even where it was not asked for. */
+  readonly forceUsage: boolean
+}
+
+/** Server-sent events, one request long. Comments (keepalives) may stand between any two. */
+export interface StreamEncoder {
+  /** '' where an event shows nothing. */
+  event(event: GenerateEvent): string
+  /** In-band, after which the stream is closed without `ending`. */
+  failure(error: unknown): string
+  readonly ending: string
+}
+
+/** One body, after `finish`. */
+export interface BodyEncoder {
+  event(event: GenerateEvent): void
+  body(): string
+}
+
+export interface Decoded {
+  /** One per prompt; their choices are counted through. */
+  readonly requests: readonly [GenerateRequest, ...GenerateRequest[]]
+  readonly stream: boolean
+  /** Paths of fields that were not understood, or that have no effect here. */
+  readonly ignored: readonly string[]
+  streamEncoder(about: About): StreamEncoder
+  bodyEncoder(about: About): BodyEncoder
+}
+
+export interface Dialect {
+  readonly name: string
+  readonly path: string
+  /** Prefix of the ids that answers carry. */
+  readonly idPrefix: string
+  /** JSON Schema of the body. */
+  readonly schema: Readonly<Record<string, unknown>>
+  /** @throws RefrainError that names the field. */
+  decode(raw: RawBody, envelope: Envelope): Decoded
+}

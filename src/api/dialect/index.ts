@@ -1,0 +1,4 @@
+// The family of wire APIs. A re-export is a registration: the dialect's path becomes a route of the server.
+
+export { openaiChat as 'openai-chat' } from './openai-chat.js'
+export { openaiCompletions as 'openai-completions' } from './openai-completions.js'

@@ -1,0 +1,223 @@
+// OpenAI Chat Completions, the encoder: events to chunks or to one body.
+// https://platform.openai.com/docs/api-reference/chat-streaming
+// Invariant: one id per stream; the role in a choice's first chunk only; a call's id, type, name and arguments in one
+// chunk; one finish_reason per choice; usage in exactly one chunk, the last, with no choices.
+
+import type { FinishReason, GenerateEvent, TokenLogprob } from '../../core/events.js'
+import type { About, BodyEncoder, OutputPart, StreamEncoder } from './contract.js'
+import { errorBody, SSE_END, sse, usageOf } from './openai-shape.js'
+import { OutputSplitter } from './output-splitter.js'
+
+export interface ChatShape {
+  readonly n: number
+  /** Whether calls are looked for in the text. */
+  readonly looksForCalls: boolean
+  readonly includeUsage: boolean
+}
+
+type TokenEvent = Extract<GenerateEvent, { type: 'token' }>
+
+interface WireCall {
+  readonly id: string
+  readonly type: 'function'
+  readonly function: { readonly name: string; readonly arguments: string }
+}
+
+interface Delta {
+  content: string
+  reasoning: string
+  calls: WireCall[]
+}
+
+/** What the two encoders do alike: each choice's splitter, calls and counts. */
+class ChatChoices {
+  readonly about: About
+  readonly shape: ChatShape
+  readonly #splitters: OutputSplitter[]
+  readonly #callCounts: number[]
+  readonly #open: Set<number>
+  reasoningTokens = 0
+
+  constructor(about: About, shape: ChatShape) {
+    this.about = about
+    this.shape = shape
+    const { reasoning, toolCalls } = about.formats
+    const formats = {
+      ...(reasoning === undefined ? {} : { reasoning }),
+      ...(toolCalls !== undefined && shape.looksForCalls ? { toolCalls } : {}),
+    }
+    this.#splitters = Array.from({ length: shape.n }, () => new OutputSplitter(formats))
+    this.#callCounts = Array.from({ length: shape.n }, () => 0)
+    this.#open = new Set(this.#splitters.keys())
+  }
+
+  /** Choices that have not ended. */
+  get open(): readonly number[] {
+    return [...this.#open]
+  }
+
+  callCount(choice: number): number {
+    return this.#callCounts[choice] ?? 0
+  }
+
+  token(event: TokenEvent): Delta {
+    const parts = this.#splitters[event.choice]?.push(event.text) ?? []
+    const delta = this.#delta(event.choice, parts)
+    if (delta.reasoning !== '' && delta.content === '') this.reasoningTokens += event.ids.length
+    return delta
+  }
+
+  end(choice: number): Delta {
+    this.#open.delete(choice)
+    return this.#delta(choice, this.#splitters[choice]?.end() ?? [])
+  }
+
+  finishReason(choice: number, reason: FinishReason): string {
+    return this.callCount(choice) > 0 && reason === 'stop' ? 'tool_calls' : reason
+  }
+
+  #delta(choice: number, parts: readonly OutputPart[]): Delta {
+    const delta: Delta = { content: '', reasoning: '', calls: [] }
+    for (const part of parts) {
+      if (part.type === 'text') delta.content += part.text
+      else if (part.type === 'reasoning') delta.reasoning += part.text
+      else {
+        const count = this.callCount(choice)
+        this.#callCounts[choice] = count + 1
+        const id = part.id ?? `call_${this.about.id.replace(/^.*-/, '')}${choice}x${count}`
+        delta.calls.push({ id, type: 'function', function: { name: part.name, arguments: part.arguments } })
+      }
+    }
+    return delta
+  }
+}
+
+export class ChatStream implements StreamEncoder {
+  readonly ending = SSE_END
+  readonly #choices: ChatChoices
+  readonly #usage: boolean
+
+  constructor(about: About, shape: ChatShape) {
+    this.#choices = new ChatChoices(about, shape)
+    this.#usage = shape.includeUsage || about.forceUsage
+  }
+
+  event(event: GenerateEvent): string {
+    switch (event.type) {
+      case 'start':
+        return this.#choices.open
+          .map((choice) => this.#chunk(choice, { role: 'assistant', content: '' }, { finish: null }))
+          .join('')
+      case 'token':
+        return this.#deltas(event.choice, this.#choices.token(event), event.logprobs)
+      case 'end':
+        return this.#end(event.choice, event.reason)
+      case 'finish':
+        return this.#choices.open.map((choice) => this.#end(choice, 'length')).join('') + this.#last(event)
+    }
+  }
+
+  failure(error: unknown): string {
+    return `data: ${errorBody(error)}\n\n`
+  }
+
+  #deltas(choice: number, delta: Delta, logprobs: TokenEvent['logprobs']): string {
+    const { content, reasoning, calls } = delta
+    let chunks = ''
+    if (content !== '' || reasoning !== '' || logprobs !== undefined) {
+      const wire = {
+        ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+        ...(content === '' && reasoning !== '' ? {} : { content }),
+      }
+      chunks += this.#chunk(choice, wire, { finish: null, logprobs })
+    }
+    const first = this.#choices.callCount(choice) - calls.length
+    calls.forEach((call, i) => {
+      chunks += this.#chunk(choice, { tool_calls: [{ index: first + i, ...call }] }, { finish: null })
+    })
+    return chunks
+  }
+
+  #end(choice: number, reason: FinishReason): string {
+    const rest = this.#deltas(choice, this.#choices.end(choice), undefined)
+    return rest + this.#chunk(choice, {}, { finish: this.#choices.finishReason(choice, reason) })
+  }
+
+  #last(event: Extract<GenerateEvent, { type: 'finish' }>): string {
+    if (!this.#usage) return ''
+    return sse({ ...this.#frame(), choices: [], usage: usageOf(event, this.#choices.reasoningTokens) })
+  }
+
+  #chunk(choice: number, delta: object, rest: { finish: string | null; logprobs?: TokenEvent['logprobs'] }): string {
+    const logprobs = rest.logprobs === undefined ? null : { content: rest.logprobs.map(wireLogprob), refusal: null }
+    const choices = [{ index: choice, delta, logprobs, finish_reason: rest.finish }]
+    return sse({ ...this.#frame(), choices, ...(this.#usage ? { usage: null } : {}) })
+  }
+
+  #frame() {
+    const { id, created, model } = this.#choices.about
+    return { id, object: 'chat.completion.chunk', created, model }
+  }
+}
+
+export class ChatBody implements BodyEncoder {
+  readonly #choices: ChatChoices
+  readonly #texts: Delta[]
+  readonly #logprobs: object[][]
+  readonly #reasons: string[]
+  #usage: object | undefined
+
+  constructor(about: About, shape: ChatShape) {
+    this.#choices = new ChatChoices(about, shape)
+    this.#texts = Array.from({ length: shape.n }, () => ({ content: '', reasoning: '', calls: [] }))
+    this.#logprobs = Array.from({ length: shape.n }, () => [])
+    this.#reasons = Array.from({ length: shape.n }, () => 'length')
+  }
+
+  event(event: GenerateEvent): void {
+    if (event.type === 'token') {
+      this.#add(event.choice, this.#choices.token(event))
+      if (event.logprobs !== undefined) this.#logprobs[event.choice]?.push(...event.logprobs.map(wireLogprob))
+    } else if (event.type === 'end') {
+      this.#add(event.choice, this.#choices.end(event.choice))
+      this.#reasons[event.choice] = this.#choices.finishReason(event.choice, event.reason)
+    } else if (event.type === 'finish') {
+      for (const choice of this.#choices.open) this.#add(choice, this.#choices.end(choice))
+      this.#usage = usageOf(event, this.#choices.reasoningTokens)
+    }
+  }
+
+  body(): string {
+    const { id, created, model } = this.#choices.about
+    const choices = this.#texts.map((text, index) => ({
+      index,
+      message: {
+        role: 'assistant',
+        content: text.content === '' && text.calls.length > 0 ? null : text.content,
+        refusal: null,
+        ...(text.reasoning === '' ? {} : { reasoning_content: text.reasoning }),
+        ...(text.calls.length === 0 ? {} : { tool_calls: text.calls }),
+      },
+      logprobs: this.#logprobs[index]?.length ? { content: this.#logprobs[index], refusal: null } : null,
+      finish_reason: this.#reasons[index],
+    }))
+    return JSON.stringify({ id, object: 'chat.completion', created, model, choices, usage: this.#usage })
+  }
+
+  #add(choice: number, delta: Delta): void {
+    const text = this.#texts[choice]
+    if (text === undefined) return
+    text.content += delta.content
+    text.reasoning += delta.reasoning
+    text.calls.push(...delta.calls)
+  }
+}
+
+function wireLogprob(entry: TokenLogprob & { readonly top: readonly TokenLogprob[] }) {
+  return { ...wireToken(entry), top_logprobs: entry.top.map(wireToken) }
+}
+
+function wireToken({ text, bytes, logprob }: TokenLogprob) {
+  // JSON has no infinities; -9999 is what OpenAI's own API documents for a token that is all but impossible.
+  return { token: text, logprob: Number.isFinite(logprob) ? logprob : -9999, bytes }
+}

@@ -1,0 +1,121 @@
+// The route of a dialect: body in, answer out, one settled-signal at the end whatever happened. Steps 1, 2 and 12.
+// Invariant: the work of a request is stopped by its own client's leaving, and by nothing else but slowness and a drain.
+
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { ErrorCode } from '../core/errors.js'
+import type { Priority } from '../core/request.js'
+import { requestSettled } from '../core/signals.js'
+import { type Answering, answerStream, answerWhole, ClientGone, Tally } from './answer.js'
+import { readBody } from './body.js'
+import type { ApiOptions } from './contract.js'
+import type { Decoded, Dialect, Envelope } from './dialect/contract.js'
+import { invalid } from './dialect/fields.js'
+import { asRefrainError } from './dialect/openai-shape.js'
+import { reportFault } from './failure.js'
+
+/** Requests that are being answered, so that a drain can wait for them and end them. */
+export type Active = Set<AbortController>
+
+const PRIORITIES: readonly string[] = ['interactive', 'auxiliary', 'background'] satisfies Priority[]
+const CLIENT_GONE_STATUS = 499
+
+export function generateRoute(dialect: Dialect, options: ApiOptions, active: Active) {
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const startedAt = options.clock.now()
+    const tally = new Tally()
+    const stop = new AbortController()
+    let failure: unknown
+    let model = ''
+    reply.raw.once('close', () => {
+      if (!reply.raw.writableFinished) stop.abort(new ClientGone())
+    })
+    active.add(stop)
+    try {
+      const decoded = dialect.decode(readBody(request.body), envelopeOf(request, options))
+      const served = options.service.resolve(decoded.requests[0].model || undefined)
+      model = served.name
+      nameIgnored(decoded, reply)
+      const about = {
+        id: dialect.idPrefix + request.id,
+        model,
+        created: Math.floor(Date.now() / 1000),
+        formats: served.formats,
+        forceUsage: options.forceUsage,
+      }
+      const answering: Answering = { options, decoded, about, reply, stop, tally }
+      if (decoded.stream) failure = await answerStream(answering)
+      else await answerWhole(answering)
+      if (failure !== undefined && !(failure instanceof ClientGone)) reportUnknown(failure)
+    } catch (error) {
+      failure = error
+      if (!(error instanceof ClientGone)) throw error
+      reply.hijack()
+    } finally {
+      active.delete(stop)
+      settle({ request, tally, startedAt, model, failure, now: options.clock.now() })
+    }
+    return reply
+  }
+}
+
+/** What headers say of a request. @throws RefrainError naming the header. */
+export function envelopeOf(request: FastifyRequest, options: ApiOptions): Envelope {
+  const session = request.headers['x-refrain-session']
+  const priority = request.headers['x-refrain-priority'] ?? 'interactive'
+  if (typeof priority !== 'string' || !PRIORITIES.includes(priority)) {
+    throw invalid('x-refrain-priority', `must be one of ${PRIORITIES.join(', ')}`)
+  }
+  return {
+    id: request.id,
+    tenant: request.tenant,
+    session: typeof session === 'string' && session !== '' ? session : undefined,
+    priority: priority as Priority,
+    limits: options.limits,
+  }
+}
+
+/** Most of the header that is sent; a body can have more unknown fields than a client wants to read of. */
+const IGNORED_CHARS = 1024
+
+export function nameIgnored(decoded: Decoded, reply: FastifyReply): void {
+  if (decoded.ignored.length === 0) return
+  const names = decoded.ignored.map((path) => path.slice(0, 128).replace(/[^\w.[\]-]/g, '?'))
+  reply.header('x-refrain-ignored', names.join(', ').slice(0, IGNORED_CHARS))
+}
+
+function reportUnknown(failure: unknown): void {
+  if (asRefrainError(failure).code === 'internal') reportFault(failure)
+}
+
+function settle(outcome: {
+  readonly request: FastifyRequest
+  readonly tally: Tally
+  readonly startedAt: number
+  readonly model: string
+  readonly failure: unknown
+  readonly now: number
+}): void {
+  const { request, tally, startedAt, failure, now } = outcome
+  const session = request.headers['x-refrain-session']
+  const error: ErrorCode | 'client_gone' | undefined =
+    failure === undefined ? undefined : failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
+  requestSettled.publish({
+    id: request.id,
+    tenant: request.tenant.name,
+    route: request.routeOptions.url ?? '',
+    model: outcome.model,
+    status: statusOf(failure),
+    ...(error === undefined ? {} : { error }),
+    promptTokens: tally.promptTokens,
+    completionTokens: tally.completionTokens,
+    ...tally.cache,
+    ...(tally.firstTokenAt === undefined ? {} : { ttftMs: tally.firstTokenAt - startedAt }),
+    durationMs: now - startedAt,
+    ...(typeof session === 'string' ? { session } : {}),
+  })
+}
+
+function statusOf(failure: unknown): number {
+  if (failure === undefined) return 200
+  return failure instanceof ClientGone ? CLIENT_GONE_STATUS : asRefrainError(failure).status
+}

@@ -1,0 +1,69 @@
+// Several prompts of one request, answered side by side, seen as one stream of events. Invariant: one `start` first and
+// one `finish` last, each the sum of all; choices are counted through, `n` per prompt; the first failure ends them all.
+
+import type { CacheUsage } from '../core/block.js'
+import { Channel } from '../core/channel.js'
+import type { GenerateEvent } from '../core/events.js'
+
+type Run = (signal: AbortSignal) => AsyncIterable<GenerateEvent>
+type Ending = Extract<GenerateEvent, { type: 'finish' }>
+
+/** Events are held back until every prompt has started, because the sum of the starts comes first. */
+export async function* merge(
+  runs: readonly Run[],
+  n: number,
+  signal: AbortSignal,
+): AsyncGenerator<GenerateEvent, void> {
+  const stop = new AbortController()
+  const joined = AbortSignal.any([signal, stop.signal])
+  const channel = new Channel<{ prompt: number; event: GenerateEvent }>()
+  const pump = async (run: Run, prompt: number) => {
+    for await (const event of run(joined)) channel.push({ prompt, event })
+  }
+  Promise.all(runs.map(pump)).then(
+    () => channel.end(),
+    (error) => channel.fail(error),
+  )
+  const held: GenerateEvent[] = []
+  const starts: GenerateEvent[] = []
+  const endings: Ending[] = []
+  try {
+    for await (const { prompt, event } of channel) {
+      if (event.type === 'finish') endings.push(event)
+      else if (event.type !== 'start') held.push({ ...event, choice: prompt * n + event.choice })
+      else if (starts.push(event) === runs.length) yield sumStarts(starts)
+      if (starts.length === runs.length) yield* held.splice(0)
+    }
+    yield sumEndings(endings)
+  } finally {
+    stop.abort(new Error('another prompt of this request has failed'))
+  }
+}
+
+function sumStarts(events: readonly GenerateEvent[]): GenerateEvent {
+  const starts = events.filter((event) => event.type === 'start')
+  return {
+    type: 'start',
+    promptTokens: starts.reduce((sum, start) => sum + start.promptTokens, 0),
+    cache: starts.map((start) => start.cache).reduce(addUsage),
+  }
+}
+
+function sumEndings(endings: readonly Ending[]): Ending {
+  return endings.reduce((a, b) => ({
+    type: 'finish',
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+    cache: addUsage(a.cache, b.cache),
+    committedTokens: a.committedTokens + b.committedTokens,
+  }))
+}
+
+function addUsage(a: CacheUsage, b: CacheUsage): CacheUsage {
+  return {
+    working: a.working + b.working,
+    memory: a.memory + b.memory,
+    disk: a.disk + b.disk,
+    computed: a.computed + b.computed,
+  }
+}

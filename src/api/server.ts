@@ -1,0 +1,139 @@
+// The HTTP server: step 1 of a request's path, and the only file that builds fastify. A request gets an id, is let in by
+// the gate before its body is read, and its body is bounded. Invariant: every answer that is no success has the shape of
+// the one catalogue of errors, those of fastify and of the HTTP parser too.
+
+import { randomUUID } from 'node:crypto'
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, type HTTPMethods } from 'fastify'
+import { RefrainError } from '../core/errors.js'
+import type { Tenant } from '../core/request.js'
+import type { ApiOptions } from './contract.js'
+import type { Dialect } from './dialect/contract.js'
+import * as dialects from './dialect/index.js'
+import { refuseSocket, sendFailure, translate } from './failure.js'
+import { createGate, DEFAULT_TENANT, type Right } from './gate.js'
+import { type Active, generateRoute } from './generate-route.js'
+import { modelRoutes } from './model-routes.js'
+import { openapi } from './openapi.js'
+import { opsRoutes } from './ops-routes.js'
+import type { Route } from './route.js'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    tenant: Tenant
+  }
+}
+
+export interface ApiServer {
+  /** For tests (`inject`); everybody else uses what is below. */
+  readonly app: FastifyInstance
+  /** Resolves with the URL. */
+  listen(host: string, port: number): Promise<string>
+  /** Refuses new work, lets running requests finish for `drainMs`, ends the rest in-band, closes. */
+  drain(drainMs: number): Promise<void>
+}
+
+/** How long a client is asked to wait when the server is going. */
+const DRAINING_RETRY_MS = 2000
+/** Between two looks at whether everything has finished. */
+const DRAIN_POLL_MS = 20
+/** What a client gets for reading the last bytes before its socket is cut. */
+const CLOSE_MS = 2000
+
+export function createServer(options: ApiOptions): ApiServer {
+  const active: Active = new Set()
+  const state = { draining: false }
+  const app = Fastify({
+    logger: false,
+    bodyLimit: options.limits.bodyBytes,
+    requestTimeout: options.limits.receiveMs,
+    genReqId: () => randomUUID().replaceAll('-', ''),
+    requestIdHeader: false,
+    forceCloseConnections: 'idle',
+    return503OnClosing: false,
+    clientErrorHandler: refuseSocket,
+    frameworkErrors: (error, _request, reply) => sendFailure(translate(error, options.limits.bodyBytes), reply),
+  })
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
+  app.setErrorHandler((error, _request, reply) => sendFailure(translate(error, options.limits.bodyBytes), reply))
+
+  const generating = (Object.values(dialects) as Dialect[]).map(
+    (dialect): Route => ({
+      method: 'POST',
+      path: dialect.path,
+      right: 'tenant',
+      handler: generateRoute(dialect, options, active),
+    }),
+  )
+  const routes = [...generating, ...modelRoutes(options), ...opsRoutes(options, active, state)]
+  const all = [...routes, openapi(routes, options)]
+  addAccess(app, options, all, state)
+  for (const route of all) app.route({ method: route.method, url: route.path, handler: route.handler })
+  answerTheRest(app, all)
+
+  return {
+    app,
+    listen: (host, port) => app.listen({ host, port }),
+    async drain(drainMs) {
+      state.draining = true
+      const until = options.clock.now() + drainMs
+      while (active.size > 0 && options.clock.now() < until) {
+        await new Promise<void>((resolve) => options.clock.after(DRAIN_POLL_MS, resolve))
+      }
+      for (const stop of active) stop.abort(draining())
+      const cancel = options.clock.after(CLOSE_MS, () => app.server.closeAllConnections())
+      await app.close()
+      cancel()
+    },
+  }
+}
+
+/** The hooks in front of every body: id, drain, and the right that the route asks for. */
+function addAccess(app: FastifyInstance, options: ApiOptions, routes: readonly Route[], state: { draining: boolean }) {
+  const gate = createGate(options.access)
+  const rights = new Map<string, Right>(routes.map((route) => [`${route.method} ${route.path}`, route.right]))
+  app.decorateRequest('tenant', undefined as unknown as Tenant)
+  app.addHook('onRequest', async (request: FastifyRequest, reply: FastifyReply) => {
+    request.tenant = DEFAULT_TENANT
+    reply.header('x-request-id', sentId(request) ?? request.id)
+    const method = request.method === 'HEAD' ? 'GET' : request.method
+    const right = rights.get(`${method} ${request.routeOptions.url}`) ?? 'anyone'
+    request.tenant = gate.admit(request.headers, right)
+    if (state.draining && request.method === 'POST') {
+      reply.header('connection', 'close')
+      throw draining()
+    }
+    const encoding = request.headers['content-encoding']
+    if (encoding !== undefined && encoding !== 'identity') {
+      throw new RefrainError('unsupported_media_type', 'compressed bodies are not read; send it plain')
+    }
+  })
+}
+
+/** A client's own id is repeated where it is harmless in a log. */
+function sentId(request: FastifyRequest): string | undefined {
+  const sent = request.headers['x-request-id']
+  return typeof sent === 'string' && /^[\w.:-]{1,128}$/.test(sent) ? sent : undefined
+}
+
+/** OPTIONS of what there is, 405 for another method, 404 for the rest. */
+function answerTheRest(app: FastifyInstance, routes: readonly Route[]): void {
+  const patterns = routes.map((route) => ({
+    method: route.method as HTTPMethods,
+    matches: new RegExp(`^${route.path.replace(/[.]/g, '\\.').replace(/:\w+|\*/g, '[^/]+')}$`),
+  }))
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?')[0] ?? ''
+    const known = patterns.filter(({ matches }) => matches.test(path)).map(({ method }) => method)
+    if (known.length === 0)
+      throw new RefrainError('not_found', `there is no route ${request.method} ${path.slice(0, 200)}`)
+    const allowed = [...new Set([...known, ...(known.includes('GET') ? ['HEAD'] : []), 'OPTIONS'])].join(', ')
+    reply.header('allow', allowed)
+    if (request.method === 'OPTIONS') return reply.code(204).send()
+    throw new RefrainError('method_not_allowed', `${path.slice(0, 200)} takes ${allowed}, not ${request.method}`)
+  })
+}
+
+function draining(): RefrainError {
+  return new RefrainError('draining', 'the server is shutting down', { retryAfterMs: DRAINING_RETRY_MS })
+}

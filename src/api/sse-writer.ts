@@ -1,0 +1,106 @@
+// The bytes of one event stream on their way to a socket. Invariant: the status line is sent with the first event or
+// after a silence, whichever comes first; silence never lasts longer than `keepaliveMs`; a client that reads too slowly
+// is reported, never waited for, so unsent bytes are bounded. Part of step 12.
+
+import type { ServerResponse } from 'node:http'
+import type { Clock } from '../core/clock.js'
+
+export interface SseWriterOptions {
+  readonly response: ServerResponse
+  readonly clock: Clock
+  readonly keepaliveMs: number
+  /** limits.unsentBytes */
+  readonly unsentBytes: number
+  /** Called once when more than `unsentBytes` wait for the client. */
+  readonly onSlow: () => void
+  /** Headers of the status line, beside those of every event stream. */
+  readonly headers: Readonly<Record<string, string>>
+}
+
+const STREAM_HEADERS = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-cache, no-transform',
+  // Proxies must not gather what is meant to come token by token.
+  'x-accel-buffering': 'no',
+}
+
+/** A comment: clients skip it, the boxes in between see life. */
+const KEEPALIVE = ': keepalive\n\n'
+
+export class SseWriter {
+  readonly #options: SseWriterOptions
+  #lastWrite: number
+  #cancelTimer: () => void
+  #corked = false
+  #largest = 0
+  #slow = false
+
+  constructor(options: SseWriterOptions) {
+    this.#options = options
+    this.#lastWrite = options.clock.now()
+    this.#cancelTimer = options.clock.after(options.keepaliveMs, () => this.#onTimer())
+  }
+
+  /** Whether the status line is out: from then on a failure is told in-band. */
+  get isOpen(): boolean {
+    return this.#options.response.headersSent
+  }
+
+  /** Sends the status line, unless it is out already. */
+  open(headers: Readonly<Record<string, string>> = {}): void {
+    if (this.isOpen) return
+    this.#cork()
+    this.#options.response.writeHead(200, { ...STREAM_HEADERS, ...this.#options.headers, ...headers })
+    this.#options.response.flushHeaders()
+  }
+
+  write(text: string): void {
+    if (text === '') return
+    this.open()
+    this.#send(text)
+  }
+
+  /** Sends the last text and closes. */
+  end(text: string): void {
+    this.write(text)
+    this.stop()
+    this.#options.response.end()
+  }
+
+  /** Ends the keepalives; nothing else. */
+  stop(): void {
+    this.#cancelTimer()
+  }
+
+  #send(text: string): void {
+    const { response, clock, unsentBytes, onSlow } = this.#options
+    this.#lastWrite = clock.now()
+    this.#cork()
+    response.write(text)
+    // One large write to a client that was up to date (an echoed prompt) is no sign of a slow reader.
+    this.#largest = Math.max(this.#largest, text.length)
+    if (response.writableLength > unsentBytes + this.#largest && !this.#slow) {
+      this.#slow = true
+      onSlow()
+    }
+  }
+
+  /** Gathers what is written in this turn of the event loop into one packet. */
+  #cork(): void {
+    if (this.#corked) return
+    this.#corked = true
+    const { response } = this.#options
+    response.cork()
+    process.nextTick(() => {
+      this.#corked = false
+      if (!response.writableEnded) response.uncork()
+    })
+  }
+
+  #onTimer(): void {
+    const { clock, keepaliveMs } = this.#options
+    const silence = clock.now() - this.#lastWrite
+    if (silence >= keepaliveMs) this.write(KEEPALIVE)
+    this.#cancelTimer = clock.after(keepaliveMs - (silence >= keepaliveMs ? 0 : silence), () => this.#onTimer())
+  }
+}

@@ -1,0 +1,3 @@
+// The family of what generates. A re-export is a registration: the quoted name is the one that config's backend.kind uses.
+
+export { scripted } from './scripted.js'

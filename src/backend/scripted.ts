@@ -1,0 +1,184 @@
+// A backend without a model: it says what its script says, at the pace that it is told, and counts hits as an ideal
+// 64-token prefix cache would. The double of tests, the baseline of benchmarks. Invariant: the same events in the same
+// order as a real engine's, for every option of a request that does not need logits.
+
+import Type from 'typebox'
+import { nextHash } from '../cache/chain.js'
+import { BLOCK_TOKENS, type CacheUsage } from '../core/block.js'
+import type { Clock } from '../core/clock.js'
+import type { GenerateEvent } from '../core/events.js'
+import type { Kind } from '../core/kind.js'
+import type { Job } from '../core/request.js'
+import type { Tokenizer } from '../prompt/contract.js'
+import { type Admission, createAdmission } from './admission.js'
+import type { Backend } from './backend.js'
+import { ScriptedAnswer } from './scripted-answer.js'
+import { ScriptedCache } from './scripted-cache.js'
+
+/** Tokens between two looks at the clock and the signal while prefilling. */
+const CHUNK_TOKENS = 512
+/** Steps between two turns of the event loop when decoding takes no time. */
+const STEPS_PER_TURN = 64
+
+export interface ScriptedOptions {
+  /** What is answered; empty: the prompt again. */
+  readonly answer: string
+  /** 0: at once. */
+  readonly prefillTokensPerSecond: number
+  /** Per choice; 0: at once. */
+  readonly decodeTokensPerSecond: number
+  readonly maxRunning: number
+  /** Blocks that the simulated cache holds. */
+  readonly cacheBlocks: number
+}
+
+export interface ScriptedDeps {
+  readonly model: string
+  readonly tokenizer: Tokenizer
+  readonly clock: Clock
+  readonly limits: { readonly queuedRequests: number; readonly queueMs: number }
+  /** Tests: the answer of a choice; throwing fails the request in front of its first token. */
+  readonly script?: (job: Job, choice: number) => string
+}
+
+export const scripted: Kind<ScriptedOptions, ScriptedDeps, Backend> = {
+  options: Type.Object(
+    {
+      answer: Type.String({ default: '' }),
+      prefillTokensPerSecond: Type.Number({ minimum: 0, default: 0 }),
+      decodeTokensPerSecond: Type.Number({ minimum: 0, default: 0 }),
+      maxRunning: Type.Integer({ minimum: 1, default: 64 }),
+      cacheBlocks: Type.Integer({ minimum: 0, default: 65536 }),
+    },
+    { additionalProperties: false },
+  ),
+  create: (options, deps) => createScriptedBackend(options, deps),
+}
+
+export function createScriptedBackend(options: ScriptedOptions, deps: ScriptedDeps): Backend {
+  const cache = new ScriptedCache(options.cacheBlocks, deps.clock)
+  const admission = createAdmission({ maxRunning: options.maxRunning, ...deps.limits, clock: deps.clock })
+  const closing = new AbortController()
+  const run = new ScriptedRun(options, deps, cache)
+  return {
+    name: 'scripted',
+    model: deps.model,
+    generate: (job, signal) => run.generate(job, AbortSignal.any([signal, closing.signal]), admission),
+    health: () => ({ ready: true, notes: [], running: admission.running, waiting: admission.waiting }),
+    cache: {
+      status: async () => ({
+        tiers: [
+          {
+            tier: 'memory',
+            blocks: cache.size,
+            usedBytes: 0,
+            capacityBytes: 0,
+            pinnedBlocks: cache.pins().reduce((sum, pin) => sum + pin.blocks, 0),
+            hits: cache.hits,
+            misses: cache.misses,
+            evictedBlocks: cache.evicted,
+            healthy: true,
+          },
+        ],
+        pins: cache.pins(),
+        blockBytes: 0,
+        blockTokens: BLOCK_TOKENS,
+      }),
+      unpin: async (id) => cache.unpin(id),
+      clear: async () => cache.clear(),
+    },
+    close: async () => closing.abort(new Error('the backend is closed')),
+  }
+}
+
+class ScriptedRun {
+  constructor(
+    readonly options: ScriptedOptions,
+    readonly deps: ScriptedDeps,
+    readonly cache: ScriptedCache,
+  ) {}
+
+  async *generate(job: Job, signal: AbortSignal, admission: Admission): AsyncGenerator<GenerateEvent, void> {
+    const leave = await admission.enter(job.request.priority, signal)
+    try {
+      const { hashes } = job.chain
+      const promptTokens = job.tokens.length
+      const most = Math.floor(Math.max(0, promptTokens - 1) / BLOCK_TOKENS)
+      const hits = this.cache.acquire(hashes, most)
+      const committed = await this.#prefill(job, hits, signal)
+      const memory = hits * BLOCK_TOKENS
+      const usage: CacheUsage = { working: 0, memory, disk: 0, computed: promptTokens - memory }
+      if (job.request.pinTtlMs !== undefined) this.cache.pin(job.request.id, hashes, job.request.pinTtlMs)
+      const answers = this.#answers(job)
+      yield { type: 'start', promptTokens, cache: usage }
+      yield* this.#decode(answers, signal)
+      for (const answer of answers) this.#commitAnswer(job, answer.ids)
+      const completionTokens = answers.reduce((sum, answer) => sum + answer.ids.length, 0)
+      yield { type: 'finish', promptTokens, completionTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
+    } finally {
+      leave()
+    }
+  }
+
+  /** Blocks newly kept. What a cancelled prefill has computed stays. */
+  async #prefill(job: Job, hits: number, signal: AbortSignal): Promise<number> {
+    const total = job.tokens.length
+    const rate = this.options.prefillTokensPerSecond
+    if (rate === 0) return this.cache.commit(job.chain.hashes, hits, job.chain.hashes.length)
+    let committed = 0
+    for (let at = hits * BLOCK_TOKENS; at < total; ) {
+      const end = Math.min(total, at + CHUNK_TOKENS)
+      await this.#sleep(((end - at) / rate) * 1000, signal)
+      committed += this.cache.commit(job.chain.hashes, Math.floor(at / BLOCK_TOKENS), Math.floor(end / BLOCK_TOKENS))
+      at = end
+    }
+    return committed
+  }
+
+  /** Blocks that the answer has filled. The last token was never fed, so it has no KV. */
+  #commitAnswer(job: Job, ids: readonly number[]): void {
+    const { root, hashes: known } = job.chain
+    const tail = Int32Array.from([...job.tokens.subarray(known.length * BLOCK_TOKENS), ...ids.slice(0, -1)])
+    if (tail.length < BLOCK_TOKENS) return
+    const hashes = [...known]
+    for (let end = BLOCK_TOKENS; end <= tail.length; end += BLOCK_TOKENS) {
+      hashes.push(nextHash(hashes.at(-1) ?? root, tail.subarray(end - BLOCK_TOKENS, end)))
+    }
+    this.cache.commit(hashes, known.length, hashes.length)
+  }
+
+  #answers(job: Job): ScriptedAnswer[] {
+    const { request, maxTokens } = job
+    const { tokenizer, script } = this.deps
+    const echo = () => this.options.answer || tokenizer.decode(job.tokens)
+    return Array.from({ length: request.n }, (_, choice) => {
+      const text = script === undefined ? echo() : script(job, choice)
+      return new ScriptedAnswer({ text, choice, request, maxTokens, tokenizer })
+    })
+  }
+
+  async *#decode(answers: readonly ScriptedAnswer[], signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
+    const rate = this.options.decodeTokensPerSecond
+    for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
+      if (rate > 0) await this.#sleep(1000 / rate, signal)
+      else if (steps % STEPS_PER_TURN === 0) await new Promise((resolve) => setImmediate(resolve))
+      signal.throwIfAborted()
+      for (const answer of answers) if (!answer.ended) yield* answer.step()
+    }
+  }
+
+  #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      signal.throwIfAborted()
+      const onAbort = () => {
+        cancel()
+        reject(signal.reason)
+      }
+      const cancel = this.deps.clock.after(ms, () => {
+        signal.removeEventListener('abort', onAbort)
+        resolve()
+      })
+      signal.addEventListener('abort', onAbort, { once: true })
+    })
+  }
+}

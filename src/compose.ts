@@ -1,0 +1,135 @@
+// The composition root: the only file that joins concrete parts. Config in, a program out that can listen and drain.
+// Invariant: parts get slices of the config and each other's contracts, never the whole and never each other's classes.
+
+import type { TSchema } from 'typebox'
+import Value from 'typebox/value'
+import { type ApiServer, createServer } from './api/server.js'
+import type { Backend } from './backend/backend.js'
+import { scripted } from './backend/index.js'
+import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
+import { createScriptedTemplate, createScriptedTokenizer } from './backend/scripted-tokenizer.js'
+import { makeRoot } from './cache/chain.js'
+import { type Config, ConfigError } from './config.js'
+import { type Clock, systemClock } from './core/clock.js'
+import { kindNamed } from './core/kind.js'
+import { createService, type ModelParts } from './serve.js'
+import { startMetrics } from './telemetry/metrics.js'
+import { VERSION } from './version.js'
+
+/** A model and what generates with it. */
+interface Opened {
+  readonly model: ModelParts
+  readonly backend: Backend
+}
+
+export interface ComposeOptions {
+  readonly clock?: Clock
+  /** Tests: answers of the scripted backend. */
+  readonly script?: ScriptedDeps['script']
+}
+
+export interface Program {
+  readonly server: ApiServer
+  readonly model: string
+  /** Listens; resolves with the URL. */
+  start(): Promise<string>
+  /** Refuses new work, lets the running finish, flushes, closes. */
+  stop(drainMs?: number): Promise<void>
+}
+
+/** @throws ConfigError where the config names what is not there. */
+export async function compose(config: Config, options: ComposeOptions = {}): Promise<Program> {
+  const clock = options.clock ?? systemClock
+  const { model, backend } = await opener(config)(config, { ...options, clock })
+  const fleet = [backend]
+  const service = createService({
+    models: [model],
+    aliases: checkedAliases(config.model.aliases, model.name),
+    fleet,
+    limits: config.limits,
+  })
+  const metrics = startMetrics(() => backend.health())
+  const server = createServer({
+    service,
+    fleet,
+    limits: config.limits,
+    access: { tenants: config.tenants, host: config.server.host },
+    clock,
+    keepaliveMs: config.server.keepaliveMs,
+    forceUsage: config.server.forceUsage,
+    version: VERSION,
+    metrics: metrics.scrape,
+  })
+  return {
+    server,
+    model: model.name,
+    start: () => server.listen(config.server.host, config.server.port),
+    async stop(drainMs = config.server.drainMs) {
+      await server.drain(drainMs)
+      await backend.close()
+      metrics.close()
+    },
+  }
+}
+
+type OpenOptions = ComposeOptions & { readonly clock: Clock }
+
+/** The one place that knows each kind of backend by its name, and how its model is opened. */
+const OPENERS: Readonly<Record<string, (config: Config, options: OpenOptions) => Promise<Opened>>> = {
+  scripted: openScripted,
+}
+
+function opener(config: Config) {
+  try {
+    return kindNamed(OPENERS, config.backend.kind, 'backend.kind')
+  } catch (error) {
+    throw new ConfigError((error as Error).message)
+  }
+}
+
+/** `backend.options` with the kind's own defaults. @throws ConfigError with the path of what is wrong. */
+function checkedOptions<T>(config: Config, schema: TSchema): T {
+  const filled = Value.Default(schema, { ...config.backend.options })
+  const [error] = Value.Errors(schema, filled)
+  if (error === undefined) return filled as T
+  throw new ConfigError(`backend.options${error.instancePath.replaceAll('/', '.')}: ${error.message}`)
+}
+
+/** @throws ConfigError where an alias leads to a model that is not served. */
+function checkedAliases(aliases: Readonly<Record<string, string>>, model: string): Readonly<Record<string, string>> {
+  const lost = Object.entries(aliases).find(([, name]) => name !== model)
+  if (lost === undefined) return aliases
+  throw new ConfigError(
+    `model.aliases.${lost[0]}: there is no model '${lost[1]}'; the one that is served is '${model}'`,
+  )
+}
+
+/** Tokens of the scripted model's window. */
+const SCRIPTED_WINDOW = 262_144
+
+async function openScripted(config: Config, options: OpenOptions): Promise<Opened> {
+  const tokenizer = createScriptedTokenizer()
+  const name = config.model.name
+  const backend = scripted.create(checkedOptions<ScriptedOptions>(config, scripted.options), {
+    model: name,
+    tokenizer,
+    clock: options.clock,
+    limits: config.limits,
+    ...(options.script === undefined ? {} : { script: options.script }),
+  })
+  const layout = { layers: 1, kvHeads: 1, headDim: 1, dtype: 'fp16' } as const
+  const parts = { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none' } as const
+  return {
+    backend,
+    model: {
+      name,
+      contextLength: config.model.contextLength ?? SCRIPTED_WINDOW,
+      created: Math.floor(Date.now() / 1000),
+      formats: {},
+      tokenizer,
+      template: createScriptedTemplate(),
+      root: ({ tenant, cacheSalt }) =>
+        makeRoot({ ...parts, tenantSalt: tenant.salt, ...(cacheSalt === undefined ? {} : { cacheSalt }) }),
+    },
+  }
+}

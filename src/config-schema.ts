@@ -1,0 +1,129 @@
+// What can be configured, with every default: config/reference.yaml says the same with comments, and a test holds the two
+// equal. Invariant: nothing is optional after the defaults, unknown keys are refused at every depth.
+
+import Type, { type Static } from 'typebox'
+
+const strict = { additionalProperties: false }
+
+const size = (fallback: string | number) =>
+  Type.Union([Type.Integer({ minimum: 0 }), Type.String({ pattern: '^[0-9]+(\\.[0-9]+)? ?(KiB|MiB|GiB|TiB)$' })], {
+    default: fallback,
+    expects: "must be a number of bytes or a size as '4 GiB'",
+  })
+
+const sizeOrAuto = Type.Union(
+  [
+    Type.Literal('auto'),
+    Type.Integer({ minimum: 0 }),
+    Type.String({ pattern: '^[0-9]+(\\.[0-9]+)? ?(KiB|MiB|GiB|TiB)$' }),
+  ],
+  { default: 'auto', expects: "must be 'auto', a number of bytes or a size as '4 GiB'" },
+)
+
+const count = (fallback: number, minimum = 1) => Type.Integer({ minimum, default: fallback })
+
+const oneOf = <const T extends readonly string[]>(values: T, fallback: T[number]) =>
+  Type.Union(
+    values.map((value) => Type.Literal(value as T[number])),
+    { default: fallback, expects: `must be one of ${values.join(', ')}` },
+  )
+
+const server = Type.Object(
+  {
+    host: Type.String({ minLength: 1, default: '127.0.0.1' }),
+    port: Type.Integer({ minimum: 0, maximum: 65535, default: 8080 }),
+    allowUnauthenticated: Type.Boolean({ default: false }),
+    keepaliveMs: count(5000),
+    forceUsage: Type.Boolean({ default: false }),
+    drainMs: count(30_000, 0),
+  },
+  strict,
+)
+
+const limits = Type.Object(
+  {
+    bodyBytes: size('16 MiB'),
+    receiveMs: count(60_000),
+    unsentBytes: size('4 MiB'),
+    queuedRequests: count(256, 0),
+    queueMs: count(300_000),
+    n: count(16),
+    prompts: count(64),
+    stopStrings: count(16, 0),
+    stopChars: count(512),
+    logitBias: count(1024, 0),
+    jsonDepth: count(64),
+    pinMs: count(86_400_000, 0),
+  },
+  strict,
+)
+
+const model = Type.Object(
+  {
+    name: Type.String({ minLength: 1, default: 'smollm2-135m-instruct' }),
+    aliases: Type.Record(Type.String(), Type.String(), { default: {} }),
+    contextLength: Type.Union([Type.Literal('auto'), Type.Integer({ minimum: 1 })], {
+      default: 'auto',
+      expects: "must be 'auto' or a number of tokens",
+    }),
+    directory: Type.String({ minLength: 1, default: 'auto' }),
+  },
+  strict,
+)
+
+const cache = Type.Object(
+  {
+    kv: oneOf(['fp16', 'fp32'], 'fp16'),
+    memoryBytes: sizeOrAuto,
+    diskBytes: size('10 GiB'),
+    restore: oneOf(['cost', 'always'], 'cost'),
+    evictor: Type.String({ minLength: 1, default: 'lru' }),
+  },
+  strict,
+)
+
+const engine = Type.Object(
+  {
+    threads: Type.Union([Type.Literal('auto'), Type.Integer({ minimum: 1 })], {
+      default: 'auto',
+      expects: "must be 'auto' or a number of threads",
+    }),
+    maxRunning: count(8),
+    workingBytes: sizeOrAuto,
+  },
+  strict,
+)
+
+const tenant = Type.Object(
+  {
+    name: Type.String({ minLength: 1, maxLength: 64 }),
+    key: Type.String({ minLength: 8, pattern: '^[!-~]+$' }),
+    admin: Type.Boolean({ default: false }),
+    salt: Type.Optional(Type.String({ minLength: 1 })),
+  },
+  strict,
+)
+
+export const configSchema = Type.Object(
+  {
+    dataDir: Type.String({ minLength: 1, default: 'data' }),
+    server,
+    limits,
+    model,
+    backend: Type.Object(
+      {
+        kind: Type.String({ minLength: 1, default: 'embedded' }),
+        options: Type.Record(Type.String(), Type.Unknown(), { default: {} }),
+      },
+      strict,
+    ),
+    engine,
+    cache,
+    tenants: Type.Array(tenant, { default: [] }),
+    log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
+  },
+  strict,
+)
+
+/** As written: sizes may be text and `auto` stands where the machine decides. */
+export type WrittenConfig = Static<typeof configSchema>

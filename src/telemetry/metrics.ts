@@ -1,0 +1,131 @@
+// Counters and histograms in the text format of Prometheus. The only file that imports prom-client. Invariant: it counts
+// what the program says anyway; labels are few and none of them is a client's to choose.
+// Names end in their unit: https://prometheus.io/docs/practices/naming/
+
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { cacheMoved, requestSettled, stepDone } from '../core/signals.js'
+
+/** What is asked when metrics are scraped. */
+export interface Load {
+  readonly running: number
+  readonly waiting: number
+}
+
+export interface Metrics {
+  scrape(): Promise<{ readonly type: string; readonly text: string }>
+  close(): void
+}
+
+const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
+
+/** Starts to count. `load` is asked at every scrape. */
+export function startMetrics(load: () => Load): Metrics {
+  const registry = new Registry()
+  const stops = [countRequests(registry), countCache(registry), countSteps(registry)]
+  const registers = [registry]
+  const running = new Gauge({ name: 'refrain_requests_running', help: 'Requests being computed.', registers })
+  const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
+  return {
+    async scrape() {
+      const now = load()
+      running.set(now.running)
+      waiting.set(now.waiting)
+      return { type: registry.contentType, text: await registry.metrics() }
+    },
+    close() {
+      for (const stop of stops) stop()
+    },
+  }
+}
+
+function countRequests(registry: Registry): () => void {
+  const registers = [registry]
+  const requests = new Counter({
+    name: 'refrain_requests_total',
+    help: 'Requests by route and status.',
+    labelNames: ['route', 'status', 'error'],
+    registers,
+  })
+  const prompt = new Counter({
+    name: 'refrain_prompt_tokens_total',
+    help: 'Prompt tokens by where their KV came from; `computed` is what reuse did not save.',
+    labelNames: ['source', 'tenant'],
+    registers,
+  })
+  const generated = new Counter({
+    name: 'refrain_generated_tokens_total',
+    help: 'Tokens generated.',
+    labelNames: ['tenant'],
+    registers,
+  })
+  const ttft = new Histogram({
+    name: 'refrain_time_to_first_token_seconds',
+    help: 'From the body to the first token.',
+    buckets: SECONDS,
+    registers,
+  })
+  const duration = new Histogram({
+    name: 'refrain_request_duration_seconds',
+    help: 'From the body to the last byte.',
+    buckets: SECONDS,
+    registers,
+  })
+  const length = new Histogram({
+    name: 'refrain_prompt_length_tokens',
+    help: 'Tokens of a prompt.',
+    buckets: TOKENS,
+    registers,
+  })
+  return requestSettled.subscribe((request) => {
+    const { tenant, working, memory, disk, computed } = request
+    requests.inc({ route: request.route, status: request.status, error: request.error ?? '' })
+    for (const [source, tokens] of Object.entries({ working, memory, disk, computed })) {
+      if (tokens > 0) prompt.inc({ source, tenant }, tokens)
+    }
+    if (request.completionTokens > 0) generated.inc({ tenant }, request.completionTokens)
+    if (request.ttftMs !== undefined) ttft.observe(request.ttftMs / 1000)
+    duration.observe(request.durationMs / 1000)
+    if (request.promptTokens > 0) length.observe(request.promptTokens)
+  })
+}
+
+function countCache(registry: Registry): () => void {
+  const labelNames = ['what', 'tier']
+  const registers = [registry]
+  const blocks = new Counter({ name: 'refrain_cache_blocks_total', help: 'Blocks moved.', labelNames, registers })
+  const bytes = new Counter({ name: 'refrain_cache_bytes_total', help: 'Bytes moved.', labelNames, registers })
+  const seconds = new Counter({
+    name: 'refrain_cache_seconds_total',
+    help: 'Time that moving took.',
+    labelNames,
+    registers,
+  })
+  return cacheMoved.subscribe((move) => {
+    const labels = { what: move.what, tier: move.tier }
+    blocks.inc(labels, move.blocks)
+    bytes.inc(labels, move.bytes)
+    if (move.durationMs !== undefined) seconds.inc(labels, move.durationMs / 1000)
+  })
+}
+
+function countSteps(registry: Registry): () => void {
+  const registers = [registry]
+  const duration = new Histogram({
+    name: 'refrain_step_duration_seconds',
+    help: 'Steps of the engine.',
+    buckets: SECONDS,
+    registers,
+  })
+  const tokens = new Counter({
+    name: 'refrain_step_tokens_total',
+    help: 'Tokens that steps computed.',
+    labelNames: ['phase'],
+    registers,
+  })
+  return stepDone.subscribe((step) => {
+    duration.observe(step.durationMs / 1000)
+    tokens.inc({ phase: 'prefill' }, step.prefillTokens)
+    tokens.inc({ phase: 'decode' }, step.decodeTokens)
+  })
+}
