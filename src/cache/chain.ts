@@ -1,0 +1,98 @@
+// Tokens -> chain: one hash per full block, each over the hash before it, from a root that says whose KV it is.
+// Invariant: whatever changes the KV of a token changes the root, and a part that is missing is an error, never a
+// default: two models, layouts or tenants can't meet. Step 6 of a request's path, the only place where hashes are made.
+//
+//   root    = SHA-256('refrain-root' | each part: name, value, both length-prefixed)[0..16)
+//   hash[i] = SHA-256(hash[i-1] or root, 16 bytes | 64 token ids, int32 little-endian)[0..16)
+
+import { createHash, hash } from 'node:crypto'
+import { BLOCK_TOKENS, type BlockHash, type Chain, type KvLayout, type Root } from '../core/block.js'
+
+/** Raised whenever the meaning of stored KV changes: the bytes of a block, the hashing, the graph's arithmetic. */
+export const CHAIN_VERSION = 1
+
+export interface RootParts {
+  /** SHA-256 of the weights file, hex. */
+  readonly weightsDigest: string
+  /** SHA-256 of the tokenizer, hex. */
+  readonly tokenizerDigest: string
+  readonly layout: KvLayout
+  /** What the graph does to new K/V before anything uses them. */
+  readonly rounding: 'fp16' | 'none'
+  /** Digest of an adapter (LoRA) on the weights. */
+  readonly adapter?: string
+  readonly tenantSalt: string
+  /** The request's `cache_salt`. */
+  readonly cacheSalt?: string
+}
+
+/**
+ * The root of every chain with these parts. Two calls give the same root exactly if all parts are equal; an absent
+ * optional part differs from an empty one.
+ * @throws Error naming a required part that is missing, empty or out of range.
+ */
+export function makeRoot(parts: RootParts): Root {
+  const { layout } = parts
+  if (layout === undefined) throw new Error('root: layout is missing')
+  const required = {
+    version: String(CHAIN_VERSION),
+    weights: text('weightsDigest', parts.weightsDigest),
+    tokenizer: text('tokenizerDigest', parts.tokenizerDigest),
+    blockTokens: String(BLOCK_TOKENS),
+    layers: count('layout.layers', layout.layers),
+    kvHeads: count('layout.kvHeads', layout.kvHeads),
+    headDim: count('layout.headDim', layout.headDim),
+    dtype: text('layout.dtype', layout.dtype),
+    rounding: text('rounding', parts.rounding),
+    tenant: text('tenantSalt', parts.tenantSalt),
+  }
+  const optional = { adapter: parts.adapter, salt: parts.cacheSalt }
+  const sum = createHash('sha256').update('refrain-root')
+  for (const [name, value] of [...Object.entries(required), ...Object.entries(optional)]) {
+    if (value !== undefined) sum.update(prefixed(name)).update(prefixed(value))
+  }
+  return sum.digest('hex').slice(0, 32) as Root
+}
+
+function text(name: string, value: string | undefined): string {
+  if (typeof value !== 'string' || value === '') throw new Error(`root: ${name} is missing`)
+  return value
+}
+
+function count(name: string, value: number | undefined): string {
+  if (!Number.isSafeInteger(value) || value! <= 0) throw new Error(`root: ${name} is missing or not a positive integer`)
+  return String(value)
+}
+
+function prefixed(value: string): Buffer {
+  const bytes = Buffer.from(value, 'utf8')
+  const length = Buffer.alloc(4)
+  length.writeUInt32LE(bytes.length)
+  return Buffer.concat([length, bytes])
+}
+
+// One input buffer for all calls: hashing is synchronous, and allocating took longer than the hash itself.
+const input = Buffer.alloc(16 + 4 * BLOCK_TOKENS)
+const inputTokens = new DataView(input.buffer, input.byteOffset + 16, 4 * BLOCK_TOKENS)
+
+/**
+ * The hash of the block that follows `parent` (the root for the first block).
+ * @throws RangeError unless `tokens` are exactly one block's.
+ */
+export function nextHash(parent: BlockHash | Root, tokens: Int32Array): BlockHash {
+  if (tokens.length !== BLOCK_TOKENS) throw new RangeError(`a block has ${BLOCK_TOKENS} tokens, not ${tokens.length}`)
+  if (input.write(parent, 0, 16, 'hex') !== 16) throw new RangeError(`'${parent}' is no hash`)
+  for (let i = 0; i < BLOCK_TOKENS; i++) inputTokens.setInt32(4 * i, tokens[i]!, true)
+  return hash('sha256', input, 'hex').slice(0, 32) as BlockHash
+}
+
+/** The chain of the full blocks of `tokens`: `floor(tokens.length / 64)` hashes. */
+export function chainOf(root: Root, tokens: Int32Array): Chain {
+  const hashes: BlockHash[] = []
+  let parent: BlockHash | Root = root
+  for (let end = BLOCK_TOKENS; end <= tokens.length; end += BLOCK_TOKENS) {
+    parent = nextHash(parent, tokens.subarray(end - BLOCK_TOKENS, end))
+    hashes.push(parent)
+  }
+  return { root, hashes }
+}
