@@ -64,6 +64,45 @@ function crcTables(): Int32Array {
   return folded
 }
 
+function packRow(from: Uint32Array, into: Uint16Array): void {
+  for (let i = 0; i < into.length; i++) {
+    const bits = from[i]!
+    const sign = (bits >>> 16) & 0x8000
+    const magnitude = bits & 0x7fffffff
+    if (magnitude >= LEAST_NORMAL && magnitude < TOO_LARGE) {
+      // Rounding may carry into the exponent, and from the largest exponent into infinity, as it should.
+      const rebiased = magnitude - REBIAS
+      into[i] = sign | ((rebiased + 0xfff + ((rebiased >>> 13) & 1)) >>> 13)
+    } else {
+      into[i] = sign | packUncommon(magnitude)
+    }
+  }
+}
+
+function unpackRow(from: Uint16Array, into: Uint32Array, table: Uint32Array): void {
+  for (let i = 0; i < into.length; i++) into[i] = table[from[i]!]!
+}
+
+/** Feeds `data` to the register `crc` (not inverted), eight bytes a turn. */
+function crcState(crc: number, data: Uint8Array, table: Int32Array): number {
+  let state = crc
+  let at = 0
+  const whole = data.length - 7
+  for (; at < whole; at += 8) {
+    state =
+      table[0x700 | ((state ^ data[at]!) & 0xff)]! ^
+      table[0x600 | (((state >>> 8) ^ data[at + 1]!) & 0xff)]! ^
+      table[0x500 | (((state >>> 16) ^ data[at + 2]!) & 0xff)]! ^
+      table[0x400 | ((state >>> 24) ^ data[at + 3]!)]! ^
+      table[0x300 | data[at + 4]!]! ^
+      table[0x200 | data[at + 5]!]! ^
+      table[0x100 | data[at + 6]!]! ^
+      table[data[at + 7]!]!
+  }
+  for (; at < data.length; at++) state = (state >>> 8) ^ table[(state ^ data[at]!) & 0xff]!
+  return state
+}
+
 function bitsOf(values: Float32Array): Uint32Array {
   return new Uint32Array(values.buffer, values.byteOffset, values.length)
 }
@@ -98,21 +137,10 @@ export const fallback: Kernels = {
     checkRows({ what: 'source', length: source.length, offset: sourceOffset, stride: sourceStride }, rows, rowElements)
     checkRows({ what: 'target', length: target.length, offset: targetOffset, stride: rowElements }, rows, rowElements)
     const from = bitsOf(source)
-    let to = targetOffset
     for (let row = 0; row < rows; row++) {
       const start = sourceOffset + row * sourceStride
-      for (let at = start; at < start + rowElements; at++) {
-        const bits = from[at]!
-        const sign = (bits >>> 16) & 0x8000
-        const magnitude = bits & 0x7fffffff
-        if (magnitude >= LEAST_NORMAL && magnitude < TOO_LARGE) {
-          // Rounding may carry into the exponent, and from the largest exponent into infinity, as it should.
-          const rebiased = magnitude - REBIAS
-          target[to++] = sign | ((rebiased + 0xfff + ((rebiased >>> 13) & 1)) >>> 13)
-        } else {
-          target[to++] = sign | packUncommon(magnitude)
-        }
-      }
+      const end = targetOffset + (row + 1) * rowElements
+      packRow(from.subarray(start, start + rowElements), target.subarray(end - rowElements, end))
     }
   },
 
@@ -123,29 +151,14 @@ export const fallback: Kernels = {
     checkRows({ what: 'target', length: target.length, offset: targetOffset, stride: targetStride }, rows, rowElements)
     const into = bitsOf(target)
     const table = unpackTable()
-    let from = sourceOffset
     for (let row = 0; row < rows; row++) {
-      const start = targetOffset + row * targetStride
-      for (let at = start; at < start + rowElements; at++) into[at] = table[source[from++]!]!
+      const start = sourceOffset + row * rowElements
+      const to = targetOffset + row * targetStride
+      unpackRow(source.subarray(start, start + rowElements), into.subarray(to, to + rowElements), table)
     }
   },
 
   crc32c(data, seed = 0) {
-    const table = crcTables()
-    let crc = ~seed
-    let at = 0
-    for (const whole = data.length - 7; at < whole; at += 8) {
-      crc =
-        table[0x700 | ((crc ^ data[at]!) & 0xff)]! ^
-        table[0x600 | (((crc >>> 8) ^ data[at + 1]!) & 0xff)]! ^
-        table[0x500 | (((crc >>> 16) ^ data[at + 2]!) & 0xff)]! ^
-        table[0x400 | ((crc >>> 24) ^ data[at + 3]!)]! ^
-        table[0x300 | data[at + 4]!]! ^
-        table[0x200 | data[at + 5]!]! ^
-        table[0x100 | data[at + 6]!]! ^
-        table[data[at + 7]!]!
-    }
-    for (; at < data.length; at++) crc = (crc >>> 8) ^ table[(crc ^ data[at]!) & 0xff]!
-    return ~crc >>> 0
+    return ~crcState(~seed, data, crcTables()) >>> 0
   },
 }
