@@ -13,6 +13,8 @@ export type ModelFault =
   | 'unpinned'
   /** What came is not what the card promises. */
   | 'wrong-digest'
+  /** The folder of weights cannot be written, or is full. */
+  | 'unwritable'
   /** No source gave the weights. */
   | 'unreachable'
 
