@@ -26,13 +26,13 @@ export const kernels: Kernels = chooseKernels('auto')
 let announced = false
 
 /**
- * Publishes one note that says which kernels run, and why when it is the fallback. The composition root calls it once the
- * log listens: at import time nobody does yet. Later calls say nothing.
+ * Publishes one note that says which kernels `which` gives, and why when it is the fallback. The composition root calls it
+ * once the log listens: at import time nobody does yet. Later calls say nothing.
  */
-export function announceKernels(): void {
+export function announceKernels(which: 'auto' | 'native' | 'fallback' = 'auto'): void {
   if (announced) return
   announced = true
-  const addon = loadAddon()
+  const addon = which === 'fallback' ? { reason: 'the config asks for it' } : loadAddon()
   if ('forms' in addon) note.publish({ level: 'info', text: `kernels: native (${addon.forms[0]!.instructions})` })
   else note.publish({ level: 'warn', text: `kernels: TypeScript fallback; ${addon.reason}` })
 }
