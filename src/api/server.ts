@@ -46,6 +46,8 @@ export function createServer(options: ApiOptions): ApiServer {
     logger: false,
     bodyLimit: options.limits.bodyBytes,
     requestTimeout: options.limits.receiveMs,
+    // How often Node looks for requests that have not arrived in time.
+    http: { connectionsCheckingInterval: 1000, headersTimeout: options.limits.receiveMs },
     genReqId: () => randomUUID().replaceAll('-', ''),
     requestIdHeader: false,
     forceCloseConnections: 'idle',
@@ -120,7 +122,7 @@ function sentId(request: FastifyRequest): string | undefined {
 function answerTheRest(app: FastifyInstance, routes: readonly Route[]): void {
   const patterns = routes.map((route) => ({
     method: route.method as HTTPMethods,
-    matches: new RegExp(`^${route.path.replace(/[.]/g, '\\.').replace(/:\w+|\*/g, '[^/]+')}$`),
+    matches: new RegExp(`^${route.path.replace(/[.]/g, '\\.').replace(/:\w+/g, '[^/]+').replace('*', '.+')}$`),
   }))
   app.setNotFoundHandler((request, reply) => {
     const path = request.url.split('?')[0] ?? ''

@@ -1,0 +1,183 @@
+// Golden transcripts: the very bytes that a dialect makes of given events. A change here is a change of the wire API.
+
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { RefrainError } from '../../core/errors.js'
+import type { GenerateEvent } from '../../core/events.js'
+import { readBody } from '../body.js'
+import type { About, Dialect, Envelope, OutputFormats, OutputParser, OutputPart } from './contract.js'
+import * as dialects from './index.js'
+
+const limits = { n: 16, prompts: 64, stopStrings: 16, stopChars: 512, logitBias: 1024, jsonDepth: 64 }
+const tenant = { name: 'default', salt: 'default', admin: true }
+const envelope: Envelope = { id: '0123', tenant, session: undefined, priority: 'interactive', limits }
+
+const cache = { working: 64, memory: 128, disk: 64, computed: 44 }
+const token = (choice: number, text: string): GenerateEvent => ({ type: 'token', choice, ids: [text.length], text })
+const end = (choice: number, reason: 'stop' | 'length'): GenerateEvent => ({ type: 'end', choice, reason })
+const around = (...events: GenerateEvent[]): GenerateEvent[] => [
+  { type: 'start', promptTokens: 300, cache },
+  ...events,
+  {
+    type: 'finish',
+    promptTokens: 300,
+    completionTokens: events.filter((event) => event.type === 'token').length,
+    cache,
+    committedTokens: 0,
+  },
+]
+
+const withLogprobs = (choice: number, text: string, logprob: number): GenerateEvent => {
+  const entry = { id: text.length, text, bytes: [...Buffer.from(text)], logprob }
+  return {
+    ...token(choice, text),
+    logprobs: [{ ...entry, top: [entry, { ...entry, text: '~', logprob: -Infinity }] }],
+  } as GenerateEvent
+}
+
+/** A format with the least of rules: what stands between marks, whole. */
+function marked(open: string, close: string, make: (inner: string) => OutputPart): () => OutputParser {
+  return () => {
+    let held = ''
+    return {
+      push(more) {
+        const parts: OutputPart[] = []
+        held += more
+        for (;;) {
+          const start = held.indexOf(open)
+          const before = start < 0 ? held : held.slice(0, start)
+          if (before !== '') parts.push({ type: 'text', text: before })
+          held = held.slice(before.length)
+          const stop = held.indexOf(close)
+          if (stop < 0) return parts
+          parts.push(make(held.slice(open.length, stop)))
+          held = held.slice(stop + close.length)
+        }
+      },
+      end: () => (held === '' ? [] : [{ type: 'text', text: held }]),
+    }
+  }
+}
+
+const formats: OutputFormats = {
+  reasoning: marked('<think>', '</think>', (text) => ({ type: 'reasoning', text })),
+  toolCalls: marked('<call>', '</call>', (inner) => ({ type: 'call', name: 'look', arguments: inner })),
+}
+const about: About = { id: 'chatcmpl-0123', model: 'toy', created: 1_790_000_000, formats: {}, forceUsage: false }
+
+const chat = { messages: [{ role: 'user', content: 'a' }] }
+const tools = [{ type: 'function', function: { name: 'look' } }]
+const usage = { stream_options: { include_usage: true } }
+
+const CASES: readonly {
+  name: string
+  dialect: Dialect
+  body: object
+  events: GenerateEvent[]
+  about?: Partial<About>
+}[] = [
+  {
+    name: 'chat',
+    dialect: dialects['openai-chat'],
+    body: { ...chat, ...usage },
+    events: around(token(0, 'Hé'), token(0, ''), token(0, 'llo\n'), end(0, 'stop')),
+  },
+  {
+    name: 'chat-two-choices-logprobs',
+    dialect: dialects['openai-chat'],
+    body: { ...chat, n: 2, logprobs: true, top_logprobs: 2 },
+    events: around(
+      withLogprobs(0, 'a', -0.5),
+      withLogprobs(1, 'b', -1),
+      end(0, 'length'),
+      withLogprobs(1, '', -2),
+      end(1, 'stop'),
+    ),
+  },
+  {
+    name: 'chat-reasoning-and-call',
+    dialect: dialects['openai-chat'],
+    body: { ...chat, ...usage, tools },
+    events: around(
+      token(0, '<think>hm'),
+      token(0, '</think>'),
+      token(0, 'Looking.'),
+      token(0, '<call>{"a": 1.0}</call>'),
+      token(0, '<call>{}</call>'),
+      end(0, 'stop'),
+    ),
+    about: { formats },
+  },
+  {
+    name: 'chat-call-not-looked-for',
+    dialect: dialects['openai-chat'],
+    body: { ...chat, tools, tool_choice: 'none' },
+    events: around(token(0, '<call>{}</call>'), end(0, 'stop')),
+    about: { formats: { toolCalls: formats.toolCalls! } },
+  },
+  {
+    name: 'chat-prefill-only',
+    dialect: dialects['openai-chat'],
+    body: { ...chat, ...usage, max_tokens: 0 },
+    events: around(),
+  },
+  {
+    name: 'completions',
+    dialect: dialects['openai-completions'],
+    body: { prompt: 'a', ...usage },
+    events: around(token(0, 'Hé'), token(0, ''), token(0, 'llo'), end(0, 'length')),
+    about: { id: 'cmpl-0123' },
+  },
+  {
+    name: 'completions-logprobs',
+    dialect: dialects['openai-completions'],
+    body: { prompt: 'a', logprobs: 1, n: 2 },
+    events: around(
+      withLogprobs(0, 'aa', -0.5),
+      withLogprobs(1, 'b', -1),
+      withLogprobs(0, 'c', -2),
+      end(0, 'stop'),
+      end(1, 'stop'),
+    ),
+    about: { id: 'cmpl-0123' },
+  },
+]
+
+describe.each(CASES)('$name', ({ name, dialect, body, events, about: more }) => {
+  const decoded = dialect.decode(readBody(Buffer.from(JSON.stringify(body))), envelope)
+
+  test('stream', async () => {
+    const encoder = decoded.streamEncoder({ ...about, ...more })
+    const stream = events.map((event) => encoder.event(event)).join('') + encoder.ending
+    await expect(stream).toMatchFileSnapshot(`golden/${name}.sse`)
+  })
+
+  test('body', async () => {
+    const encoder = decoded.bodyEncoder({ ...about, ...more })
+    for (const event of events) encoder.event(event)
+    await expect(`${JSON.stringify(JSON.parse(encoder.body()), null, 2)}\n`).toMatchFileSnapshot(`golden/${name}.body`)
+  })
+})
+
+test.each(Object.entries(dialects))('%s: a failure after the head is one error event', async (_, dialect) => {
+  const body = dialect.name === 'openai-chat' ? chat : { prompt: 'a' }
+  const decoded = dialect.decode(readBody(Buffer.from(JSON.stringify(body))), envelope)
+  const failure = decoded.streamEncoder(about).failure(new RefrainError('engine_failed', 'it is gone'))
+  expect(failure).toBe(
+    'data: {"error":{"message":"it is gone","type":"server_error","param":null,"code":"engine_failed"}}\n\n',
+  )
+})
+
+test('the golden files say what the contract says: one id, one role and one finish per choice, usage last', () => {
+  const chunks = readFileSync(new URL('golden/chat-two-choices-logprobs.sse', import.meta.url), 'utf8')
+    .split('\n\n')
+    .filter((event) => event.startsWith('data: {'))
+    .map((event) => JSON.parse(event.slice(6)))
+  for (const choice of [0, 1]) {
+    const own = chunks.filter((chunk) => chunk.choices[0]?.index === choice)
+    expect(own.map((chunk) => chunk.choices[0].delta.role).filter(Boolean)).toEqual(['assistant'])
+    expect(own[0].choices[0].delta.role).toBe('assistant')
+    expect(own.filter((chunk) => chunk.choices[0].finish_reason !== null)).toHaveLength(1)
+    expect(own.at(-1).choices[0].finish_reason).not.toBeNull()
+  }
+})
