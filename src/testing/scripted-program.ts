@@ -11,11 +11,14 @@ export function scriptedProgram(
   return compose(makeConfig({ flags: { 'backend.kind': 'scripted', 'server.port': 0, ...flags } }), options)
 }
 
+// biome-ignore lint/suspicious/noExplicitAny: a reply's shape is what the test is about to assert
+type Json = any
+
 export interface Reply {
   readonly status: number
   readonly headers: Readonly<Record<string, unknown>>
   readonly text: string
-  readonly json: () => any
+  readonly json: () => Json
 }
 
 /** Sends a body through the server without a socket. */
@@ -41,7 +44,7 @@ export function chat(content = 'Hello', more: object = {}): object {
 }
 
 /** The `data:` payloads of an event stream; `[DONE]` stays text. */
-export function payloadsOf(stream: string): any[] {
+export function payloadsOf(stream: string): Json[] {
   return stream
     .split('\n\n')
     .filter((event) => event.startsWith('data: '))

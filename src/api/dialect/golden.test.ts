@@ -6,7 +6,8 @@ import { RefrainError } from '../../core/errors.js'
 import type { GenerateEvent } from '../../core/events.js'
 import { readBody } from '../body.js'
 import type { About, Dialect, Envelope, OutputFormats, OutputParser, OutputPart } from './contract.js'
-import * as dialects from './index.js'
+import { openaiChat } from './openai-chat.js'
+import { openaiCompletions } from './openai-completions.js'
 
 const limits = { n: 16, prompts: 64, stopStrings: 16, stopChars: 512, logitBias: 1024, jsonDepth: 64 }
 const tenant = { name: 'default', salt: 'default', admin: true }
@@ -78,13 +79,13 @@ const CASES: readonly {
 }[] = [
   {
     name: 'chat',
-    dialect: dialects['openai-chat'],
+    dialect: openaiChat,
     body: { ...chat, ...usage },
     events: around(token(0, 'Hé'), token(0, ''), token(0, 'llo\n'), end(0, 'stop')),
   },
   {
     name: 'chat-two-choices-logprobs',
-    dialect: dialects['openai-chat'],
+    dialect: openaiChat,
     body: { ...chat, n: 2, logprobs: true, top_logprobs: 2 },
     events: around(
       withLogprobs(0, 'a', -0.5),
@@ -96,7 +97,7 @@ const CASES: readonly {
   },
   {
     name: 'chat-reasoning-and-call',
-    dialect: dialects['openai-chat'],
+    dialect: openaiChat,
     body: { ...chat, ...usage, tools },
     events: around(
       token(0, '<think>hm'),
@@ -110,27 +111,27 @@ const CASES: readonly {
   },
   {
     name: 'chat-call-not-looked-for',
-    dialect: dialects['openai-chat'],
+    dialect: openaiChat,
     body: { ...chat, tools, tool_choice: 'none' },
     events: around(token(0, '<call>{}</call>'), end(0, 'stop')),
     about: { formats: { toolCalls: formats.toolCalls! } },
   },
   {
     name: 'chat-prefill-only',
-    dialect: dialects['openai-chat'],
+    dialect: openaiChat,
     body: { ...chat, ...usage, max_tokens: 0 },
     events: around(),
   },
   {
     name: 'completions',
-    dialect: dialects['openai-completions'],
+    dialect: openaiCompletions,
     body: { prompt: 'a', ...usage },
     events: around(token(0, 'Hé'), token(0, ''), token(0, 'llo'), end(0, 'length')),
     about: { id: 'cmpl-0123' },
   },
   {
     name: 'completions-logprobs',
-    dialect: dialects['openai-completions'],
+    dialect: openaiCompletions,
     body: { prompt: 'a', logprobs: 1, n: 2 },
     events: around(
       withLogprobs(0, 'aa', -0.5),
@@ -159,7 +160,7 @@ describe.each(CASES)('$name', ({ name, dialect, body, events, about: more }) => 
   })
 })
 
-test.each(Object.entries(dialects))('%s: a failure after the head is one error event', async (_, dialect) => {
+test.each([openaiChat, openaiCompletions])('$name: a failure after the head is one error event', async (dialect) => {
   const body = dialect.name === 'openai-chat' ? chat : { prompt: 'a' }
   const decoded = dialect.decode(readBody(Buffer.from(JSON.stringify(body))), envelope)
   const failure = decoded.streamEncoder(about).failure(new RefrainError('engine_failed', 'it is gone'))
