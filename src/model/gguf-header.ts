@@ -31,6 +31,9 @@ export interface GgufHeader {
 const WINDOW_BYTES = 1 << 20
 const MAX_NAME_BYTES = 65535
 const MAX_ARRAY_DEPTH = 4
+/** Ten times what the largest vocabularies take: more would only serve to fill memory. */
+const MAX_HEADER_BYTES = 128 << 20
+const MAX_TEXT_BYTES = 16 << 20
 const MAX_ALIGNMENT = 1 << 20
 
 /** Width of each scalar type by its number; 8 is a string, 9 an array. */
@@ -73,6 +76,8 @@ class Cursor {
         `${what} needs ${count} bytes at byte ${this.position}, but the file has ${this.size}: it is cut off or damaged`,
       )
     }
+    if (this.position + count > MAX_HEADER_BYTES)
+      throw this.fault(`its header is larger than ${MAX_HEADER_BYTES} bytes`)
     if (this.position + count > this.#start + this.#window.length) this.#refill(count)
     const at = this.position - this.#start
     this.position += count
@@ -104,9 +109,10 @@ class Cursor {
     return value
   }
 
-  text(what: string, maxBytes = Number.POSITIVE_INFINITY): string {
+  text(what: string, maxBytes = MAX_TEXT_BYTES): string {
     const length = this.u64(`the length of ${what}`)
-    if (length > maxBytes) throw this.fault(`${what} has ${length} bytes; ${maxBytes} are the most`)
+    if (length > maxBytes && length <= this.size - this.position)
+      throw this.fault(`${what} has ${length} bytes; ${maxBytes} are the most`)
     const at = this.take(length, what)
     return this.#window.toString('utf8', at, at + length)
   }
@@ -151,9 +157,9 @@ export function readHeader(fd: number, size: number, path: string): GgufHeader {
   const tensorCount = cursor.u64('the number of tensors')
   const entryCount = cursor.u64('the number of metadata entries')
   // A tensor takes at least 24 bytes of table, an entry at least 13: more cannot be there.
-  if (tensorCount * 24 + entryCount * 13 > size - cursor.position) {
+  if (tensorCount * 24 + entryCount * 13 > Math.min(size, MAX_HEADER_BYTES) - cursor.position) {
     throw cursor.fault(
-      `it claims ${tensorCount} tensors and ${entryCount} metadata entries, more than its ${size} bytes hold`,
+      `it claims ${tensorCount} tensors and ${entryCount} metadata entries, more than fit into its ${size} bytes`,
     )
   }
   const metadata = new Map<string, GgufValue>()
@@ -195,8 +201,8 @@ function readArray(cursor: Cursor, what: string, depth: number): readonly GgufVa
   const count = cursor.u64(`the length of ${what}`)
   const least = type === STRING ? 8 : type === ARRAY ? 12 : SCALAR_BYTES[type]
   if (least === undefined) throw cursor.fault(`${what} has the unknown element type ${type}`)
-  if (count * least > cursor.size - cursor.position) {
-    throw cursor.fault(`${what} claims ${count} elements, more than the rest of the file holds`)
+  if (count * least > Math.min(cursor.size, MAX_HEADER_BYTES) - cursor.position) {
+    throw cursor.fault(`${what} claims ${count} elements, more than fit into the rest of the header`)
   }
   const values: GgufValue[] = []
   for (let index = 0; index < count; index++) values.push(readValue(cursor, type, what, depth + 1))

@@ -124,6 +124,13 @@ describe('what is refused', () => {
     expect((await refusal(patched('general.architecture', 0, [99, 0, 0, 0]))).message).toMatch(/unknown value type 99/)
   })
 
+  test('a header that is there, but absurdly large', async () => {
+    const template = encodeGguf({ 'tokenizer.chat_template': 'x'.repeat((16 << 20) + 1) }, [])
+    expect((await refusal(template)).message).toMatch(
+      /'tokenizer.chat_template' has 16777217 bytes; 16777216 are the most/,
+    )
+  })
+
   test('tensors that cannot be', async () => {
     const name = '\x04\0\0\0\0\0\0\0last'
     expect((await refusal(patched(name, 0, [9, 0, 0, 0]))).message).toMatch(/'last' has 9 dimensions/)

@@ -232,25 +232,26 @@ function multiply(w: Float32Array, xs: Rows): Rows {
   const cols = xs[0]?.length ?? 1
   const rows = w.length / cols
   const out = xs.map(() => new Float64Array(rows))
-  for (let row = 0; row < rows; row++) {
-    const base = row * cols
-    for (let t = 0; t < xs.length; t++) out[t]![row] = dot(w, base, xs[t]!)
-  }
+  for (let t = 0; t < xs.length; t += 4) multiplyFour(w, xs.slice(t, t + 4), out.slice(t, t + 4))
   return out
 }
 
-function dot(w: Float32Array, base: number, x: Float64Array): number {
-  let a = 0
-  let b = 0
-  let c = 0
-  let d = 0
-  let i = 0
-  for (; i + 3 < x.length; i += 4) {
-    a += w[base + i]! * x[i]!
-    b += w[base + i + 1]! * x[i + 1]!
-    c += w[base + i + 2]! * x[i + 2]!
-    d += w[base + i + 3]! * x[i + 3]!
+/** Up to four rows at once: each weight is loaded and widened once for them. */
+function multiplyFour(w: Float32Array, xs: Rows, out: Rows): void {
+  const [x0, x1 = x0, x2 = x0, x3 = x0] = xs as [Float64Array, ...Rows]
+  const cols = x0.length
+  const rows = w.length / cols
+  for (let row = 0; row < rows; row++) {
+    const base = row * cols
+    let [a, b, c, d] = [0, 0, 0, 0]
+    for (let i = 0; i < cols; i++) {
+      const weight = w[base + i]!
+      a += weight * x0[i]!
+      b += weight * x1[i]!
+      c += weight * x2[i]!
+      d += weight * x3[i]!
+    }
+    const sums = [a, b, c, d]
+    for (let t = 0; t < out.length; t++) out[t]![row] = sums[t]!
   }
-  for (; i < x.length; i++) a += w[base + i]! * x[i]!
-  return a + b + c + d
 }
