@@ -1,0 +1,12 @@
+// The baseline: the model does not mark its reasoning, all text is content.
+
+import { Type } from 'typebox'
+import type { ReasoningFormat } from './contract.js'
+
+export const none: ReasoningFormat = {
+  options: Type.Object({}),
+  create: () => ({
+    push: (content) => ({ reasoning: '', content }),
+    end: () => ({ reasoning: '', content: '' }),
+  }),
+}
