@@ -1,0 +1,61 @@
+// The graph of the real SmolLM2-135M against the reference that was computed from the same file, dequantized, in fp32:
+// perplexity of a text and greedy continuations of chats. Runs where the weights were pulled and the reference is at hand.
+
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { homedir, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { buildTokenizerJson, tokenizerTraits } from '../../prompt/gguf-tokenizer.js'
+import { GraphSession } from '../../testing/graph-session.js'
+import { importGguf } from '../import.js'
+
+interface Reference {
+  readonly chats: readonly { readonly token_ids: readonly number[]; readonly greedy_ids: readonly number[] }[]
+  readonly perplexity: { readonly token_ids: readonly number[]; readonly ppl: number }
+}
+
+const weights = join(homedir(), '.cache', 'refrain', 'weights', 'smollm2-135m-instruct-b179c9523d0e.gguf')
+const fixture = join(import.meta.dirname, '../../../../shared/fixtures/smollm2-reference/reference.json')
+const present = existsSync(weights) && existsSync(fixture)
+
+function perplexity(logits: readonly Float32Array[], ids: readonly number[]): number {
+  let sum = 0
+  for (const [i, next] of ids.slice(1).entries()) {
+    const row = logits[i] as Float32Array
+    const top = row.reduce((most, value) => Math.max(most, value), Number.NEGATIVE_INFINITY)
+    const total = row.reduce((all, value) => all + Math.exp(value - top), 0)
+    sum += Math.log(total) + top - (row[next] as number)
+  }
+  return Math.exp(sum / (ids.length - 1))
+}
+
+describe.skipIf(!present)('SmolLM2-135M (needs `refrain pull smollm2-135m-instruct` and ../shared)', () => {
+  let folder: string
+  let reference: Reference
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'refrain-smollm2-'))
+    reference = JSON.parse(readFileSync(fixture, 'utf8')) as Reference
+  })
+  afterAll(async () => {
+    await rm(folder, { recursive: true })
+  })
+
+  test.each(['fp16', 'fp32'] as const)(
+    '%s K/V: perplexity within a thousandth, every greedy token',
+    async (kv) => {
+      const tokenizer = { build: buildTokenizerJson, traits: tokenizerTraits }
+      const { directory, manifest } = await importGguf(weights, { dataDir: folder, kv, tokenizer })
+      const graph = await GraphSession.open(join(directory, 'graph-split.onnx'), manifest)
+      const { token_ids: ids, ppl } = reference.perplexity
+      const { logits } = await graph.run({ ids })
+      expect(perplexity(logits, ids) / ppl).toBeGreaterThan(0.999)
+      expect(perplexity(logits, ids) / ppl).toBeLessThan(1.001)
+      for (const chat of reference.chats) {
+        expect(await graph.greedy(chat.token_ids, chat.greedy_ids.length)).toEqual(chat.greedy_ids)
+      }
+      await graph.close()
+    },
+    300_000,
+  )
+})
