@@ -8,10 +8,12 @@ import type { Backend } from './backend/backend.js'
 import { scripted } from './backend/index.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
 import { createScriptedTemplate, createScriptedTokenizer } from './backend/scripted-tokenizer.js'
-import { makeRoot } from './cache/chain.js'
+import { makeRoot, type RootParts } from './cache/chain.js'
 import { type Config, ConfigError } from './config.js'
+import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { kindNamed } from './core/kind.js'
+import type { GenerateRequest } from './core/request.js'
 import { createService, type ModelParts } from './serve.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
@@ -128,8 +130,18 @@ async function openScripted(config: Config, options: OpenOptions): Promise<Opene
       formats: {},
       tokenizer,
       template: createScriptedTemplate(),
-      root: ({ tenant, cacheSalt }) =>
-        makeRoot({ ...parts, tenantSalt: tenant.salt, ...(cacheSalt === undefined ? {} : { cacheSalt }) }),
+      root: rootsOf(parts),
     },
+  }
+}
+
+/** Roots by tenant and salt; those without a salt are few and made once. */
+function rootsOf(parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>): (request: GenerateRequest) => Root {
+  const roots = new Map<string, Root>()
+  return ({ tenant, cacheSalt }) => {
+    if (cacheSalt !== undefined) return makeRoot({ ...parts, tenantSalt: tenant.salt, cacheSalt })
+    const root = roots.get(tenant.salt) ?? makeRoot({ ...parts, tenantSalt: tenant.salt })
+    roots.set(tenant.salt, root)
+    return root
   }
 }

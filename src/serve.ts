@@ -35,8 +35,7 @@ const NAME_CHARS = 256
 export function createService(parts: ServeParts): Service {
   const resolve = resolver(parts)
 
-  async function* generate(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
-    signal.throwIfAborted()
+  const generate = (request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent> => {
     const model = resolve(request.model || undefined) //          model_not_found
     const text = render(request.prompt, model) //                 template_failed
     const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
@@ -45,8 +44,8 @@ export function createService(parts: ServeParts): Service {
     const chain = chainOf(model.root(request), tokens)
     const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
-    const events = backend.generate(job, signal)
-    yield* request.echo ? echoing(events, request.n, text ?? model.tokenizer.decode(tokens)) : events
+    const events = backend.generate(job, signal) //               what the backend throws comes up in the loop
+    return request.echo ? echoing(events, request.n, text ?? model.tokenizer.decode(tokens)) : events
   }
 
   return {

@@ -1,7 +1,14 @@
 // The program's version, as package.json says it.
 
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 
-const text = readFileSync(new URL('../package.json', import.meta.url), 'utf8')
+export const VERSION = readVersion(new URL('.', import.meta.url))
 
-export const VERSION = (JSON.parse(text) as { version: string }).version
+/** The nearest package.json above: how deep this file lies depends on where the compiler has put it. */
+function readVersion(folder: URL): string {
+  const file = new URL('package.json', folder)
+  if (existsSync(file)) return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version
+  const above = new URL('..', folder)
+  if (above.href === folder.href) throw new Error('package.json is missing')
+  return readVersion(above)
+}

@@ -24,7 +24,10 @@ export interface Service {
    * @throws RefrainError `model_not_found`.
    */
   resolve(name: string | undefined): ServedModel
-  /** Runs one request; see `Backend.generate` for the events, the signal and leaving early. */
+  /**
+   * Runs one request; see `Backend.generate` for the events, the signal and leaving early.
+   * @throws RefrainError at once for what can be refused without a backend, else from the loop.
+   */
   generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent>
   /** Token ids of plain text, or of a chat as it would be rendered for an answer. */
   tokenize(model: ServedModel, input: TokenizeInput): Int32Array

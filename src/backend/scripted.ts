@@ -58,12 +58,11 @@ export const scripted: Kind<ScriptedOptions, ScriptedDeps, Backend> = {
 export function createScriptedBackend(options: ScriptedOptions, deps: ScriptedDeps): Backend {
   const cache = new ScriptedCache(options.cacheBlocks, deps.clock)
   const admission = createAdmission({ maxRunning: options.maxRunning, ...deps.limits, clock: deps.clock })
-  const closing = new AbortController()
   const run = new ScriptedRun(options, deps, cache)
   return {
     name: 'scripted',
     model: deps.model,
-    generate: (job, signal) => run.generate(job, AbortSignal.any([signal, closing.signal]), admission),
+    generate: (job, signal) => run.generate(job, signal, admission),
     health: () => ({ ready: true, notes: [], running: admission.running, waiting: admission.waiting }),
     cache: {
       status: async () => ({
@@ -87,11 +86,15 @@ export function createScriptedBackend(options: ScriptedOptions, deps: ScriptedDe
       unpin: async (id) => cache.unpin(id),
       clear: async () => cache.clear(),
     },
-    close: async () => closing.abort(new Error('the backend is closed')),
+    close: async () => {
+      run.closed = true
+    },
   }
 }
 
 class ScriptedRun {
+  closed = false
+
   constructor(
     readonly options: ScriptedOptions,
     readonly deps: ScriptedDeps,
@@ -101,6 +104,7 @@ class ScriptedRun {
   async *generate(job: Job, signal: AbortSignal, admission: Admission): AsyncGenerator<GenerateEvent, void> {
     const leave = await admission.enter(job.request.priority, signal)
     try {
+      this.#check(signal)
       const { hashes } = job.chain
       const promptTokens = job.tokens.length
       const most = Math.floor(Math.max(0, promptTokens - 1) / BLOCK_TOKENS)
@@ -111,7 +115,12 @@ class ScriptedRun {
       if (job.request.pinTtlMs !== undefined) this.cache.pin(job.request.id, hashes, job.request.pinTtlMs)
       const answers = this.#answers(job)
       yield { type: 'start', promptTokens, cache: usage }
-      yield* this.#decode(answers, signal)
+      for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
+        await this.#pace(steps, signal)
+        for (const answer of answers) {
+          if (!answer.ended) for (const event of answer.step()) yield event
+        }
+      }
       for (const answer of answers) this.#commitAnswer(job, answer.ids)
       const completionTokens = answers.reduce((sum, answer) => sum + answer.ids.length, 0)
       yield { type: 'finish', promptTokens, completionTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
@@ -157,14 +166,17 @@ class ScriptedRun {
     })
   }
 
-  async *#decode(answers: readonly ScriptedAnswer[], signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
+  /** Waits for the next step's time; other requests get their turns of the event loop where it takes none. */
+  async #pace(steps: number, signal: AbortSignal): Promise<void> {
     const rate = this.options.decodeTokensPerSecond
-    for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
-      if (rate > 0) await this.#sleep(1000 / rate, signal)
-      else if (steps % STEPS_PER_TURN === 0) await new Promise((resolve) => setImmediate(resolve))
-      signal.throwIfAborted()
-      for (const answer of answers) if (!answer.ended) yield* answer.step()
-    }
+    if (rate > 0) await this.#sleep(1000 / rate, signal)
+    else if (steps % STEPS_PER_TURN === 0) await new Promise((resolve) => setImmediate(resolve))
+    this.#check(signal)
+  }
+
+  #check(signal: AbortSignal): void {
+    signal.throwIfAborted()
+    if (this.closed) throw new Error('the backend is closed')
   }
 
   #sleep(ms: number, signal: AbortSignal): Promise<void> {

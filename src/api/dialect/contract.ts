@@ -31,8 +31,16 @@ export interface Envelope {
 export type OutputPart =
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'reasoning'; readonly text: string }
-  /** A whole call; `arguments` is JSON text as the model wrote it. `id` where the model's format has one. */
-  | { readonly type: 'call'; readonly id?: string; readonly name: string; readonly arguments: string }
+  /** A piece of a call. `name` comes with the call's first piece, `id` too where the model's format has one. */
+  | {
+      readonly type: 'call'
+      /** Counts the calls of one choice from 0. */
+      readonly index: number
+      readonly id?: string
+      readonly name?: string
+      /** A further piece of the JSON text of the arguments, as the model wrote it. */
+      readonly arguments: string
+    }
 
 /** Told text as it comes, tells parts. One per choice. */
 export interface OutputParser {

@@ -37,9 +37,10 @@ const withLogprobs = (choice: number, text: string, logprob: number): GenerateEv
 }
 
 /** A format with the least of rules: what stands between marks, whole. */
-function marked(open: string, close: string, make: (inner: string) => OutputPart): () => OutputParser {
+function marked(open: string, close: string, make: (inner: string, index: number) => OutputPart): () => OutputParser {
   return () => {
     let held = ''
+    let count = 0
     return {
       push(more) {
         const parts: OutputPart[] = []
@@ -51,7 +52,7 @@ function marked(open: string, close: string, make: (inner: string) => OutputPart
           held = held.slice(before.length)
           const stop = held.indexOf(close)
           if (stop < 0) return parts
-          parts.push(make(held.slice(open.length, stop)))
+          parts.push(make(held.slice(open.length, stop), count++))
           held = held.slice(stop + close.length)
         }
       },
@@ -62,7 +63,12 @@ function marked(open: string, close: string, make: (inner: string) => OutputPart
 
 const formats: OutputFormats = {
   reasoning: marked('<think>', '</think>', (text) => ({ type: 'reasoning', text })),
-  toolCalls: marked('<call>', '</call>', (inner) => ({ type: 'call', name: 'look', arguments: inner })),
+  toolCalls: marked('<call>', '</call>', (inner, index) => ({
+    type: 'call',
+    index,
+    name: 'look',
+    arguments: inner,
+  })),
 }
 const about: About = { id: 'chatcmpl-0123', model: 'toy', created: 1_790_000_000, formats: {}, forceUsage: false }
 

@@ -17,10 +17,12 @@ export interface ChatShape {
 
 type TokenEvent = Extract<GenerateEvent, { type: 'token' }>
 
+/** A call's first piece has id, type and name. */
 interface WireCall {
-  readonly id: string
-  readonly type: 'function'
-  readonly function: { readonly name: string; readonly arguments: string }
+  readonly index: number
+  readonly id?: string
+  readonly type?: 'function'
+  readonly function: { readonly name?: string; readonly arguments: string }
 }
 
 interface Delta {
@@ -81,14 +83,17 @@ class ChatChoices {
     for (const part of parts) {
       if (part.type === 'text') delta.content += part.text
       else if (part.type === 'reasoning') delta.reasoning += part.text
-      else {
-        const count = this.callCount(choice)
-        this.#callCounts[choice] = count + 1
-        const id = part.id ?? `call_${this.about.id.replace(/^.*-/, '')}${choice}x${count}`
-        delta.calls.push({ id, type: 'function', function: { name: part.name, arguments: part.arguments } })
-      }
+      else delta.calls.push(this.#call(choice, part))
     }
     return delta
+  }
+
+  #call(choice: number, part: Extract<OutputPart, { type: 'call' }>): WireCall {
+    const { index, name } = part
+    if (name === undefined) return { index, function: { arguments: part.arguments } }
+    this.#callCounts[choice] = this.callCount(choice) + 1
+    const id = part.id ?? `call_${this.about.id.replace(/^.*-/, '')}${choice}x${index}`
+    return { index, id, type: 'function', function: { name, arguments: part.arguments } }
   }
 }
 
@@ -131,10 +136,7 @@ export class ChatStream implements StreamEncoder {
       }
       chunks += this.#chunk(choice, wire, { finish: null, logprobs })
     }
-    const first = this.#choices.callCount(choice) - calls.length
-    calls.forEach((call, i) => {
-      chunks += this.#chunk(choice, { tool_calls: [{ index: first + i, ...call }] }, { finish: null })
-    })
+    for (const call of calls) chunks += this.#chunk(choice, { tool_calls: [call] }, { finish: null })
     return chunks
   }
 
@@ -196,7 +198,7 @@ export class ChatBody implements BodyEncoder {
         content: text.content === '' && text.calls.length > 0 ? null : text.content,
         refusal: null,
         ...(text.reasoning === '' ? {} : { reasoning_content: text.reasoning }),
-        ...(text.calls.length === 0 ? {} : { tool_calls: text.calls }),
+        ...(text.calls.length === 0 ? {} : { tool_calls: wholeCalls(text.calls) }),
       },
       logprobs: this.#logprobs[index]?.length ? { content: this.#logprobs[index], refusal: null } : null,
       finish_reason: this.#reasons[index],
@@ -211,6 +213,18 @@ export class ChatBody implements BodyEncoder {
     text.reasoning += delta.reasoning
     text.calls.push(...delta.calls)
   }
+}
+
+/** The pieces of each call put together. */
+function wholeCalls(pieces: readonly WireCall[]): object[] {
+  const calls: { id?: string; type: 'function'; function: { name: string; arguments: string } }[] = []
+  for (const { index, id, function: piece } of pieces) {
+    calls[index] ??= { ...(id === undefined ? {} : { id }), type: 'function', function: { name: '', arguments: '' } }
+    const whole = calls[index].function
+    whole.name += piece.name ?? ''
+    whole.arguments += piece.arguments
+  }
+  return calls.filter((call) => call !== undefined)
 }
 
 function wireLogprob(entry: TokenLogprob & { readonly top: readonly TokenLogprob[] }) {
