@@ -1,31 +1,29 @@
-// The composition root: the only file that joins concrete parts. Config in, a program out that can listen and drain.
-// Invariant: parts get slices of the config and each other's contracts, never the whole and never each other's classes.
+// The composition root: the only file of this thread that joins concrete parts. Config in, a program out that can listen
+// and drain. Invariant: parts get slices of the config and each other's contracts, never the whole and never each other's
+// classes. worker.ts is the root of the engine's thread.
 
 import type { TSchema } from 'typebox'
 import Value from 'typebox/value'
 import { type ApiServer, createServer } from './api/server.js'
-import type { Backend } from './backend/backend.js'
 import { scripted } from './backend/index.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
 import { createScriptedTemplate, createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { makeRoot, type RootParts } from './cache/chain.js'
+import { type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
 import { type Config, ConfigError } from './config.js'
 import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { kindNamed } from './core/kind.js'
 import type { GenerateRequest } from './core/request.js'
-import { createService, type ModelParts } from './serve.js'
+import { announceKernels } from './native/index.js'
+import { createService } from './serve.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
 
-/** A model and what generates with it. */
-interface Opened {
-  readonly model: ModelParts
-  readonly backend: Backend
-}
-
 export interface ComposeOptions {
   readonly clock?: Clock
+  /** Told while a model is pulled or imported. */
+  readonly progress?: OpenProgress
   /** Tests: answers of the scripted backend. */
   readonly script?: ScriptedDeps['script']
 }
@@ -39,13 +37,13 @@ export interface Program {
   stop(drainMs?: number): Promise<void>
 }
 
-/** @throws ConfigError where the config names what is not there. */
+/** @throws ConfigError where the config names what is not there, ModelError where the model cannot be had. */
 export async function compose(config: Config, options: ComposeOptions = {}): Promise<Program> {
   const clock = options.clock ?? systemClock
-  const { model, backend } = await opener(config)(config, { ...options, clock })
+  const { model, root, backend } = await opener(config)(config, { ...options, clock })
   const fleet = [backend]
   const service = createService({
-    models: [model],
+    models: [{ ...model, root: rootsOf(root) }],
     aliases: checkedAliases(config.model.aliases, model.name),
     fleet,
     limits: config.limits,
@@ -77,8 +75,20 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
 type OpenOptions = ComposeOptions & { readonly clock: Clock }
 
 /** The one place that knows each kind of backend by its name, and how its model is opened. */
-const OPENERS: Readonly<Record<string, (config: Config, options: OpenOptions) => Promise<Opened>>> = {
+const OPENERS: Readonly<Record<string, (config: Config, options: OpenOptions) => Promise<OpenedModel>>> = {
+  embedded: (config, { progress }) => openOrSay(config, progress),
   scripted: openScripted,
+}
+
+/** The sentence of a worker that refuses to start is the operator's to mend: a folder in use, an unknown provider. */
+async function openOrSay(config: Config, progress: OpenProgress = {}): Promise<OpenedModel> {
+  announceKernels(config.engine.kernels)
+  try {
+    return await openEmbedded(config, progress)
+  } catch (error) {
+    if (!(error instanceof Error) || error.name !== 'Error') throw error
+    throw new ConfigError(`the engine does not start: ${error.message}`, { cause: error })
+  }
 }
 
 function opener(config: Config) {
@@ -109,7 +119,7 @@ function checkedAliases(aliases: Readonly<Record<string, string>>, model: string
 /** Tokens of the scripted model's window. */
 const SCRIPTED_WINDOW = 262_144
 
-async function openScripted(config: Config, options: OpenOptions): Promise<Opened> {
+async function openScripted(config: Config, options: OpenOptions): Promise<OpenedModel> {
   const tokenizer = createScriptedTokenizer()
   const name = config.model.name
   const backend = scripted.create(checkedOptions<ScriptedOptions>(config, scripted.options), {
@@ -120,7 +130,6 @@ async function openScripted(config: Config, options: OpenOptions): Promise<Opene
     ...(options.script === undefined ? {} : { script: options.script }),
   })
   const layout = { layers: 1, kvHeads: 1, headDim: 1, dtype: 'fp16' } as const
-  const parts = { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none' } as const
   return {
     backend,
     model: {
@@ -130,8 +139,8 @@ async function openScripted(config: Config, options: OpenOptions): Promise<Opene
       formats: {},
       tokenizer,
       template: createScriptedTemplate(),
-      root: rootsOf(parts),
     },
+    root: { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none' },
   }
 }
 

@@ -23,9 +23,11 @@ const sizeOrAuto = Type.Union(
 const count = (fallback: number, minimum = 1) => Type.Integer({ minimum, default: fallback })
 
 const oneOf = <const T extends readonly string[]>(values: T, fallback: T[number]) =>
-  Type.Union(
-    values.map((value) => Type.Literal(value as T[number])),
-    { default: fallback, expects: `must be one of ${values.join(', ')}` },
+  Type.Unsafe<T[number]>(
+    Type.Union(
+      values.map((value) => Type.Literal(value)),
+      { default: fallback, expects: `must be one of ${values.join(', ')}` },
+    ),
   )
 
 const server = Type.Object(
@@ -73,11 +75,12 @@ const model = Type.Object(
 
 const cache = Type.Object(
   {
+    enabled: Type.Boolean({ default: true }),
     kv: oneOf(['fp16', 'fp32'], 'fp16'),
     memoryBytes: sizeOrAuto,
     diskBytes: size('10 GiB'),
     restore: oneOf(['cost', 'always'], 'cost'),
-    evictor: Type.String({ minLength: 1, default: 'lru' }),
+    evictor: Type.String({ minLength: 1, default: 'priority-lru' }),
   },
   strict,
 )
@@ -88,8 +91,10 @@ const engine = Type.Object(
       default: 'auto',
       expects: "must be 'auto' or a number of threads",
     }),
+    provider: Type.String({ minLength: 1, default: 'cpu' }),
     maxRunning: count(8),
-    workingBytes: sizeOrAuto,
+    workingSetBytes: sizeOrAuto,
+    kernels: oneOf(['auto', 'native', 'fallback'], 'auto'),
   },
   strict,
 )

@@ -25,7 +25,9 @@ export interface Config {
   readonly limits: Readonly<Omit<WrittenConfig['limits'], Sizes> & Record<Sizes, number>>
   readonly model: Readonly<Omit<WrittenConfig['model'], 'contextLength'> & { contextLength: number | undefined }>
   readonly backend: Readonly<WrittenConfig['backend']>
-  readonly engine: Readonly<{ threads: number; maxRunning: number; workingBytes: number }>
+  readonly engine: Readonly<
+    Omit<WrittenConfig['engine'], 'threads' | 'workingSetBytes'> & { threads: number; workingSetBytes: number }
+  >
   readonly cache: Readonly<
     Omit<WrittenConfig['cache'], 'memoryBytes' | 'diskBytes'> & { memoryBytes: number; diskBytes: number }
   >
@@ -214,7 +216,7 @@ function complete(written: WrittenConfig): Config {
     engine: {
       ...engine,
       threads: engine.threads === 'auto' ? availableParallelism() : engine.threads,
-      workingBytes: bytesOf(engine.workingBytes, memory * WORKING_SHARE),
+      workingSetBytes: bytesOf(engine.workingSetBytes, memory * WORKING_SHARE),
     },
     cache: {
       ...cache,

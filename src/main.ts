@@ -1,11 +1,20 @@
 // The command line: serve, pull, import, config. Invariant: a fault of the user's is one line and exit code 2, a fault of
 // the program's has its stack and exit code 1; SIGTERM ends in a drain and exit code 0, a second signal ends at once.
 
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
 import { stringify } from 'yaml'
-import { type ComposeOptions, compose } from './compose.js'
+import { compose } from './compose.js'
+import type { OpenProgress } from './compose-embedded.js'
 import { type Config, ConfigError, loadConfig, maskedConfig } from './config.js'
-import { startLog } from './telemetry/log.js'
+import { loadCard, packageModels } from './model/card.js'
+import { importGguf } from './model/import.js'
+import { ModelError } from './model/model-error.js'
+import { pull } from './model/pull.js'
+import { createProgressBar } from './progress.js'
+import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
+import { type Log, startLog } from './telemetry/log.js'
 import { VERSION } from './version.js'
 
 interface ConfigFlags {
@@ -19,6 +28,7 @@ interface ConfigFlags {
 }
 
 const EXIT = { ok: 0, fault: 1, user: 2 } as const
+const SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
 function withConfigFlags(command: Command): Command {
   return command
@@ -52,26 +62,69 @@ async function serve(flags: ConfigFlags): Promise<void> {
   const config = configFrom(flags)
   const log = startLog(config.log.level)
   log.say('info', 'config', { config: maskedConfig(config) })
-  const options: ComposeOptions = {}
-  const program = await compose(config, options)
-  let signals = 0
-  const onSignal = (signal: NodeJS.Signals) => {
-    if (++signals > 1) process.exit(EXIT.fault)
-    log.say('info', 'draining', { signal, running: config.server.drainMs })
-    program.stop().then(
-      () => {
-        log.say('info', 'stopped')
-        log.close()
-        process.exit(EXIT.ok)
-      },
-      (error) => fail(error),
-    )
-  }
-  process.on('SIGTERM', onSignal)
-  process.on('SIGINT', onSignal)
+  const program = await withProgress((progress) => compose(config, { progress }))
+  stopOnSignal(log, () => program.stop())
   const url = await program.start()
   log.say('info', `listening on ${url}`, { url, model: program.model })
   if (process.stderr.isTTY) process.stderr.write(welcome(url, program.model))
+}
+
+/** The first signal drains, the second ends at once. */
+function stopOnSignal(log: Log, stop: () => Promise<void>): void {
+  let signals = 0
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (++signals > 1) process.exit(EXIT.fault)
+    log.say('info', 'draining', { signal })
+    stop().then(() => {
+      log.say('info', 'stopped')
+      log.close()
+      process.exit(EXIT.ok)
+    }, fail)
+  }
+  for (const signal of SIGNALS) process.on(signal, onSignal)
+}
+
+/** Runs something long under a bar. A signal ends it as it ends any process: the next run goes on where it was. */
+async function withProgress<T>(work: (progress: Required<OpenProgress>) => Promise<T>): Promise<T> {
+  const bar = createProgressBar()
+  try {
+    return await work({
+      pull: ({ source, receivedBytes, totalBytes }) => bar.show(source, receivedBytes, totalBytes),
+      import: (phase, done, total) => bar.show(phase === 'digest' ? 'checking' : 'importing', done, total),
+    })
+  } finally {
+    bar.stop()
+  }
+}
+
+interface PullFlags extends ConfigFlags {
+  readonly file?: string
+  readonly trust?: boolean
+}
+
+async function pullCard(name: string, flags: PullFlags): Promise<void> {
+  const { model, dataDir } = configFrom(flags)
+  const card = await loadCard(name, [packageModels(), join(dataDir, 'cards')])
+  const path = await withProgress((progress) =>
+    pull(card, {
+      directory: model.directory,
+      localDirectory: dataDir,
+      onProgress: progress.pull,
+      ...(flags.file === undefined ? {} : { sources: [{ kind: 'file', path: resolve(flags.file) }] }),
+      ...(flags.trust === true ? { unpinned: 'trust' } : {}),
+    }),
+  )
+  process.stdout.write(`${path}\n`)
+}
+
+async function importFile(file: string, flags: ConfigFlags): Promise<void> {
+  const { dataDir, cache } = configFrom(flags)
+  if (!existsSync(file)) throw new ConfigError(`there is no file ${resolve(file)}`)
+  const tokenizer = { build: buildTokenizerJson, traits: tokenizerTraits }
+  const imported = await withProgress((progress) =>
+    importGguf(file, { dataDir, kv: cache.kv, tokenizer, onProgress: progress.import }),
+  )
+  process.stdout.write(`${imported.directory}\n`)
 }
 
 /** What a person at a terminal wants next. */
@@ -90,7 +143,8 @@ function fail(error: unknown): never {
 
 function isUserFault(error: unknown): boolean {
   const { code } = error as { code?: string }
-  return error instanceof ConfigError || code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL'
+  const isNamed = error instanceof ConfigError || error instanceof ModelError
+  return isNamed || code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL'
 }
 
 const program = new Command('refrain')
@@ -98,6 +152,15 @@ const program = new Command('refrain')
   .version(VERSION)
 
 withConfigFlags(program.command('serve').description('serve the model')).action(serve)
+
+withConfigFlags(program.command('pull').description("fetch a model's weights").argument('<name>', 'a card of models/'))
+  .option('--file <file>', 'take the weights from here')
+  .option('--trust', 'take what the source sends where the card has no digest, and remember it')
+  .action(pullCard)
+
+withConfigFlags(
+  program.command('import').description('build the graph of a GGUF file').argument('<file>', 'the GGUF file'),
+).action(importFile)
 
 withConfigFlags(program.command('config').description('print the effective config, secrets masked'))
   .option('--check', 'only say whether it is right')

@@ -49,8 +49,11 @@ describe('json ranges', () => {
     const count = 100_000
     const index = new RawIndex(`{"a":[${'{"b":{}},'.repeat(count)}1]}`)
     const started = performance.now()
-    for (let i = 0; i < count; i++) expect(index.at(['a', i, 'b'])).toBe('{}')
-    expect(performance.now() - started).toBeLessThan(5000)
+    let found = 0
+    for (let i = 0; i < count; i++) if (index.at(['a', i, 'b']) === '{}') found++
+    expect(found).toBe(count)
+    // Linear takes a fifth of a second; each scan of the whole text would make it minutes.
+    expect(performance.now() - started).toBeLessThan(10_000)
   })
 
   test('a member is taken out with its comma, the rest stays', () => {

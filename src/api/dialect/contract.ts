@@ -3,6 +3,8 @@
 
 import type { GenerateEvent } from '../../core/events.js'
 import type { GenerateRequest, Priority, Tenant } from '../../core/request.js'
+import type { ReasoningParser } from '../../prompt/reasoning/contract.js'
+import type { ToolCallParser } from '../../prompt/tool-calls/contract.js'
 
 /** A body that is a JSON object, beside the very text that was sent. */
 export interface RawBody {
@@ -27,32 +29,10 @@ export interface Envelope {
   }
 }
 
-/** A piece of a model's output after its reasoning and its tool calls were told apart from its text. */
-export type OutputPart =
-  | { readonly type: 'text'; readonly text: string }
-  | { readonly type: 'reasoning'; readonly text: string }
-  /** A piece of a call. `name` comes with the call's first piece, `id` too where the model's format has one. */
-  | {
-      readonly type: 'call'
-      /** Counts the calls of one choice from 0. */
-      readonly index: number
-      readonly id?: string
-      readonly name?: string
-      /** A further piece of the JSON text of the arguments, as the model wrote it. */
-      readonly arguments: string
-    }
-
-/** Told text as it comes, tells parts. One per choice. */
-export interface OutputParser {
-  push(text: string): readonly OutputPart[]
-  /** What was held back. */
-  end(): readonly OutputPart[]
-}
-
-/** How a model writes what is not plain text; `undefined`: it has no such format. */
+/** How a model writes what is not plain text; a parser is made per choice. `undefined`: it has no such form. */
 export interface OutputFormats {
-  readonly reasoning?: () => OutputParser
-  readonly toolCalls?: () => OutputParser
+  readonly reasoning?: () => ReasoningParser
+  readonly toolCalls?: () => ToolCallParser
 }
 
 /** What an encoder repeats in every chunk. */

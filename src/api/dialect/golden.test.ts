@@ -4,8 +4,10 @@ import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { RefrainError } from '../../core/errors.js'
 import type { GenerateEvent } from '../../core/events.js'
+import { think } from '../../prompt/reasoning/index.js'
+import { hermes } from '../../prompt/tool-calls/index.js'
 import { readBody } from '../body.js'
-import type { About, Dialect, Envelope, OutputFormats, OutputParser, OutputPart } from './contract.js'
+import type { About, Dialect, Envelope, OutputFormats } from './contract.js'
 import { openaiChat } from './openai-chat.js'
 import { openaiCompletions } from './openai-completions.js'
 
@@ -36,40 +38,11 @@ const withLogprobs = (choice: number, text: string, logprob: number): GenerateEv
   } as GenerateEvent
 }
 
-/** A format with the least of rules: what stands between marks, whole. */
-function marked(open: string, close: string, make: (inner: string, index: number) => OutputPart): () => OutputParser {
-  return () => {
-    let held = ''
-    let count = 0
-    return {
-      push(more) {
-        const parts: OutputPart[] = []
-        held += more
-        for (;;) {
-          const start = held.indexOf(open)
-          const before = start < 0 ? held : held.slice(0, start)
-          if (before !== '') parts.push({ type: 'text', text: before })
-          held = held.slice(before.length)
-          const stop = held.indexOf(close)
-          if (stop < 0) return parts
-          parts.push(make(held.slice(open.length, stop), count++))
-          held = held.slice(stop + close.length)
-        }
-      },
-      end: () => (held === '' ? [] : [{ type: 'text', text: held }]),
-    }
-  }
-}
-
 const formats: OutputFormats = {
-  reasoning: marked('<think>', '</think>', (text) => ({ type: 'reasoning', text })),
-  toolCalls: marked('<call>', '</call>', (inner, index) => ({
-    type: 'call',
-    index,
-    name: 'look',
-    arguments: inner,
-  })),
+  reasoning: () => think.create({}, { prompt: '' }),
+  toolCalls: () => hermes.create({}, undefined),
 }
+const call = (args: string) => `<tool_call>\n{"name": "look", "arguments": ${args}}\n</tool_call>`
 const about: About = { id: 'chatcmpl-0123', model: 'toy', created: 1_790_000_000, formats: {}, forceUsage: false }
 
 const chat = { messages: [{ role: 'user', content: 'a' }] }
@@ -109,8 +82,9 @@ const CASES: readonly {
       token(0, '<think>hm'),
       token(0, '</think>'),
       token(0, 'Looking.'),
-      token(0, '<call>{"a": 1.0}</call>'),
-      token(0, '<call>{}</call>'),
+      token(0, `\n${call('{"a": 1.0}').slice(0, 30)}`),
+      token(0, call('{"a": 1.0}').slice(30)),
+      token(0, `\n${call('{}')}`),
       end(0, 'stop'),
     ),
     about: { formats },
@@ -119,7 +93,7 @@ const CASES: readonly {
     name: 'chat-call-not-looked-for',
     dialect: openaiChat,
     body: { ...chat, tools, tool_choice: 'none' },
-    events: around(token(0, '<call>{}</call>'), end(0, 'stop')),
+    events: around(token(0, call('{}')), end(0, 'stop')),
     about: { formats: { toolCalls: formats.toolCalls! } },
   },
   {

@@ -4,9 +4,10 @@
 // chunk; one finish_reason per choice; usage in exactly one chunk, the last, with no choices.
 
 import type { FinishReason, GenerateEvent, TokenLogprob } from '../../core/events.js'
-import type { About, BodyEncoder, OutputPart, StreamEncoder } from './contract.js'
+import type { CallDelta } from '../../prompt/tool-calls/contract.js'
+import type { About, BodyEncoder, StreamEncoder } from './contract.js'
 import { errorBody, SSE_END, sse, usageOf } from './openai-shape.js'
-import { OutputSplitter } from './output-splitter.js'
+import { OutputSplitter, type SplitOutput } from './output-splitter.js'
 
 export interface ChatShape {
   readonly n: number
@@ -26,9 +27,9 @@ interface WireCall {
 }
 
 interface Delta {
-  content: string
-  reasoning: string
-  calls: WireCall[]
+  readonly content: string
+  readonly reasoning: string
+  readonly calls: readonly WireCall[]
 }
 
 /** What the two encoders do alike: each choice's splitter, calls and counts. */
@@ -63,37 +64,29 @@ class ChatChoices {
   }
 
   token(event: TokenEvent): Delta {
-    const parts = this.#splitters[event.choice]?.push(event.text) ?? []
-    const delta = this.#delta(event.choice, parts)
+    const delta = this.#delta(event.choice, this.#splitters[event.choice]?.push(event.text))
     if (delta.reasoning !== '' && delta.content === '') this.reasoningTokens += event.ids.length
     return delta
   }
 
   end(choice: number): Delta {
     this.#open.delete(choice)
-    return this.#delta(choice, this.#splitters[choice]?.end() ?? [])
+    return this.#delta(choice, this.#splitters[choice]?.end())
   }
 
   finishReason(choice: number, reason: FinishReason): string {
     return this.callCount(choice) > 0 && reason === 'stop' ? 'tool_calls' : reason
   }
 
-  #delta(choice: number, parts: readonly OutputPart[]): Delta {
-    const delta: Delta = { content: '', reasoning: '', calls: [] }
-    for (const part of parts) {
-      if (part.type === 'text') delta.content += part.text
-      else if (part.type === 'reasoning') delta.reasoning += part.text
-      else delta.calls.push(this.#call(choice, part))
-    }
-    return delta
+  #delta(choice: number, split: SplitOutput = { content: '', reasoning: '', calls: [] }): Delta {
+    return { ...split, calls: split.calls.map((call) => this.#call(choice, call)) }
   }
 
-  #call(choice: number, part: Extract<OutputPart, { type: 'call' }>): WireCall {
-    const { index, name } = part
-    if (name === undefined) return { index, function: { arguments: part.arguments } }
+  #call(choice: number, { index, id, name, argumentsDelta = '' }: CallDelta): WireCall {
+    if (name === undefined) return { index, function: { arguments: argumentsDelta } }
     this.#callCounts[choice] = this.callCount(choice) + 1
-    const id = part.id ?? `call_${this.about.id.replace(/^.*-/, '')}${choice}x${index}`
-    return { index, id, type: 'function', function: { name, arguments: part.arguments } }
+    const made = `call_${this.about.id.replace(/^.*-/, '')}${choice}x${index}`
+    return { index, id: id ?? made, type: 'function', function: { name, arguments: argumentsDelta } }
   }
 }
 
@@ -164,7 +157,7 @@ export class ChatStream implements StreamEncoder {
 
 export class ChatBody implements BodyEncoder {
   readonly #choices: ChatChoices
-  readonly #texts: Delta[]
+  readonly #texts: { content: string; reasoning: string; calls: WireCall[] }[]
   readonly #logprobs: object[][]
   readonly #reasons: string[]
   #usage: object | undefined

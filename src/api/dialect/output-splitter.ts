@@ -1,33 +1,36 @@
 // One choice's text on its way out: reasoning first, then tool calls, told apart by the formats that the model's card
 // names. Invariant: text that is neither leaves as it came, in order, nothing lost and nothing twice.
 
-import type { OutputFormats, OutputParser, OutputPart } from './contract.js'
+import type { CallDelta } from '../../prompt/tool-calls/contract.js'
+import type { OutputFormats } from './contract.js'
 
-export class OutputSplitter implements OutputParser {
-  readonly #reasoning: OutputParser | undefined
-  readonly #toolCalls: OutputParser | undefined
+/** What a piece of text turned out to be. */
+export interface SplitOutput {
+  readonly content: string
+  readonly reasoning: string
+  readonly calls: readonly CallDelta[]
+}
+
+export class OutputSplitter {
+  readonly #reasoning: ReturnType<NonNullable<OutputFormats['reasoning']>> | undefined
+  readonly #toolCalls: ReturnType<NonNullable<OutputFormats['toolCalls']>> | undefined
 
   constructor(formats: OutputFormats) {
     this.#reasoning = formats.reasoning?.()
     this.#toolCalls = formats.toolCalls?.()
   }
 
-  push(text: string): readonly OutputPart[] {
-    if (text === '') return []
-    if (this.#reasoning === undefined) return this.#calls(text)
-    return this.#reasoning.push(text).flatMap((part) => this.#withCalls(part))
+  push(text: string): SplitOutput {
+    const { reasoning, content } = this.#reasoning?.push(text) ?? { reasoning: '', content: text }
+    return { reasoning, ...(this.#toolCalls?.push(content) ?? { content, calls: [] }) }
   }
 
-  end(): readonly OutputPart[] {
-    const rest = this.#reasoning?.end().flatMap((part) => this.#withCalls(part)) ?? []
-    return [...rest, ...(this.#toolCalls?.end() ?? [])]
-  }
-
-  #withCalls(part: OutputPart): readonly OutputPart[] {
-    return part.type === 'text' ? this.#calls(part.text) : [part]
-  }
-
-  #calls(text: string): readonly OutputPart[] {
-    return this.#toolCalls?.push(text) ?? [{ type: 'text', text }]
+  /** The text is over: what was held back comes out. */
+  end(): SplitOutput {
+    const { reasoning, content } = this.#reasoning?.end() ?? { reasoning: '', content: '' }
+    if (this.#toolCalls === undefined) return { reasoning, content, calls: [] }
+    const last = this.#toolCalls.push(content)
+    const held = this.#toolCalls.end()
+    return { reasoning, content: last.content + held.content, calls: [...last.calls, ...held.calls] }
   }
 }
