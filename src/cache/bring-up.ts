@@ -60,30 +60,56 @@ export class BringUp {
   }
 
   /**
-   * Brings up those of `wanted` (held by the caller) that are not in memory. Returns how many of the first are there then:
-   * the rest met a fault, a stall or a memory in which nobody may go for them.
-   * @throws the signal's reason.
+   * Brings up those of `wanted` that are not in memory. Returns how many of the first are there then, and held for the
+   * caller; the rest met a fault, a stall or a memory in which nobody may go for them.
+   * @throws the signal's reason; nothing is held then.
    */
   async load(wanted: readonly Wanted[], priority: Priority, signal: AbortSignal | undefined): Promise<number> {
-    const loads: (Load | undefined)[] = []
-    for (const one of wanted) {
-      const load = one.entry.slot === undefined ? (this.#loads.get(one.entry) ?? this.#start(one, priority)) : 'there'
-      if (load === undefined) break
-      if (load !== 'there') load.waiting++
-      loads.push(load === 'there' ? undefined : load)
-    }
-    this.#pump()
+    const { index } = this.#parts
+    for (const { entry } of wanted) index.hold(entry)
+    const loads = this.#begin(wanted, priority)
+    let ready = 0
     try {
-      for (const [i, load] of loads.entries()) if (load !== undefined && !(await this.#wait(load, signal))) return i
-      return loads.length
+      while (ready < loads.length && (await this.#isThere(loads[ready], signal))) ready++
+      signal?.throwIfAborted()
+    } catch (reason) {
+      ready = 0
+      throw reason
     } finally {
       for (const load of loads) if (load !== undefined) this.#leave(load)
+      for (const { entry } of wanted.slice(ready, loads.length)) index.unhold(entry)
     }
+    return ready
+  }
+
+  /**
+   * One load, or undefined where none is needed, for as many of the first of `wanted` as memory can take; the others are
+   * no longer held. Where room is short, blocks at the end give way to those before them.
+   */
+  #begin(wanted: readonly Wanted[], priority: Priority): (Load | undefined)[] {
+    const { index, readable } = this.#parts
+    const loads: (Load | undefined)[] = []
+    let end = wanted.length
+    while (loads.length < end) {
+      const one = wanted[loads.length]!
+      let load: Load | undefined
+      if (one.entry.slot === undefined) {
+        load = readable() ? (this.#loads.get(one.entry) ?? this.#start(one, priority)) : undefined
+        if (load === undefined) {
+          index.unhold(wanted[--end]!.entry)
+          continue
+        }
+        load.waiting++
+      }
+      loads.push(load)
+    }
+    this.#pump()
+    return loads
   }
 
   #start({ entry, name }: Wanted, priority: Priority): Load | undefined {
     const { index, memory } = this.#parts
-    const slot = this.#parts.readable() ? memory.reserve(priority) : undefined
+    const slot = memory.reserve(priority)
     if (slot === undefined) return undefined
     index.hold(entry)
     let finish: (loaded: boolean) => void = () => undefined
@@ -130,9 +156,10 @@ export class BringUp {
     index.unhold(entry)
   }
 
-  /** False: not loaded, or not in time. */
-  async #wait(load: Load, signal: AbortSignal | undefined): Promise<boolean> {
+  /** False: not loaded, or not in time. No load: there already. */
+  async #isThere(load: Load | undefined, signal: AbortSignal | undefined): Promise<boolean> {
     signal?.throwIfAborted()
+    if (load === undefined) return true
     let stop: () => void = () => undefined
     const given = new Promise<boolean>((resolve, reject) => {
       const cancel = this.#parts.clock.after(this.#options.patienceMs, () => resolve(false))

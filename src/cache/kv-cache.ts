@@ -169,21 +169,12 @@ class TieredCache implements ErasableKvCache {
     index.touch([...kept, ...wanted.map(({ entry }) => entry)], priority, clock.now())
     this.#count(wanted, limit - resident)
     const useful = wanted.slice(0, ladder.worthwhile(wanted))
-    for (const { entry } of useful) index.hold(entry)
     const fromDisk = useful.map(({ entry }) => entry.slot === undefined)
-    let ready = 0
-    try {
-      ready = await ladder.promote(useful, priority, signal)
-      signal?.throwIfAborted()
-    } catch (reason) {
-      for (const { entry } of useful) index.unhold(entry)
-      throw reason
-    }
-    for (const { entry } of useful.slice(ready)) index.unhold(entry)
+    const ready = await ladder.promote(useful, priority, signal)
     const held = useful.slice(0, ready).map(({ entry }) => entry)
     // What was not written when it was committed (a side request's, or the disk was out of reach) gets another chance.
     for (const entry of [...kept, ...held]) {
-      if (ladder.hasRoom && entry.slot !== undefined && isWorthWriting(entry)) ladder.demote(entry)
+      if (entry.slot !== undefined && isWorthWriting(entry)) ladder.demote(entry)
     }
     const disk = fromDisk.slice(0, ready).filter((from) => from).length
     const found = { memory: ready - disk, disk }

@@ -40,13 +40,15 @@ export interface LadderParts {
   readonly memory: MemoryTier
   readonly clock: Clock
   /** Opens the tier below. */
-  open(deps: Pick<SlowTierDeps, 'worth' | 'lost'>): Promise<SlowTier>
+  open(deps: Pick<SlowTierDeps, 'worth' | 'lost' | 'recovered'>): Promise<SlowTier>
 }
 
 /** Opens the slow tier and takes over what it holds. @throws Error when it cannot be opened. */
 export async function openLadder(parts: LadderParts, options: LadderOptions): Promise<Ladder> {
   const { index, clock } = parts
+  let ladder: Ladder | undefined
   const tier = await parts.open({
+    recovered: () => ladder?.resume(),
     worth: (hash) => worth(index, hash),
     lost: (hash) => {
       const entry = index.get(hash)
@@ -58,7 +60,8 @@ export async function openLadder(parts: LadderParts, options: LadderOptions): Pr
     entry.usedAt = clock.now()
     index.placeInStore(entry)
   }
-  return new Ladder(parts, tier, options)
+  ladder = new Ladder(parts, tier, options)
+  return ladder
 }
 
 /** Pinned: infinite. Used within as many uses as half of the stored blocks: its last use. Else nothing. */
@@ -97,9 +100,9 @@ export class Ladder {
     this.#down = new WriteBehind({ index, memory, store, dropped, writable: () => tier.writable }, queueBytes)
   }
 
-  /** Whether a block that is demoted now would be written. */
-  get hasRoom(): boolean {
-    return this.#down.hasRoom
+  /** Goes on with the writes that waited for a tier that was away. */
+  resume(): void {
+    this.#down.resume()
   }
 
   /** Queues the block, which is in memory, to be written; nothing to do where it is written or queued, or no tier is below. */
@@ -131,7 +134,7 @@ export class Ladder {
     return count
   }
 
-  /** See `BringUp.load`. */
+  /** Brings `wanted` up, see `BringUp.load`. */
   async promote(wanted: readonly Wanted[], priority: Priority, signal: AbortSignal | undefined): Promise<number> {
     return await this.#up.load(wanted, priority, signal)
   }
@@ -177,9 +180,11 @@ export class Ladder {
       cancel = this.#parts.clock.after(drainMs, () => resolve('late'))
     })
     const closed = this.#down.flush().then(() => this.#tier.close())
-    const text = `cache: ${this.#down.pending} blocks are not written, the disk took more than ${drainMs} ms`
-    if ((await Promise.race([closed, late])) === 'late') note.publish({ level: 'warn', text })
+    const outcome = await Promise.race([closed, late])
     cancel()
+    if (outcome !== 'late') return
+    const text = `cache: ${this.#down.pending} blocks are not written, the disk took more than ${drainMs} ms`
+    note.publish({ level: 'warn', text })
   }
 
   async #load(block: BlockName, into: Uint8Array): Promise<LoadOutcome> {

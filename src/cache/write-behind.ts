@@ -1,15 +1,11 @@
-// Blocks on their way from memory to the slow tier: a bounded queue with one writer. Invariants: a queued block is held, so
-// its bytes stay; the queue never weighs more than its bound, what does not fit is not written and counted; nobody waits
-// for it but `flush`.
+// Blocks on their way from memory to the slow tier, oldest first, one writer. Invariants: the first of them, up to a bound,
+// are held so that their bytes stay; those behind wait unheld and are counted as dropped when memory evicts them first;
+// while the tier cannot be written, none is held and all wait. Nobody waits for a write but `flush`.
+//
+//   add -> spare (evictable) -> due (held, at most `limit`) -> being written -> stored
 
 import type { Entry, PrefixIndex } from './prefix-index.js'
 import type { MemoryTier } from './tier/memory.js'
-
-interface Write {
-  readonly entry: Entry
-  readonly done: Promise<void>
-  readonly finish: () => void
-}
 
 export interface WriteBehindParts {
   readonly index: PrefixIndex
@@ -25,10 +21,11 @@ export interface WriteBehindParts {
 export class WriteBehind {
   readonly #parts: WriteBehindParts
   readonly #limit: number
-  #queue: Write[] = []
-  #running: Write | undefined
+  readonly #due = new Set<Entry>()
+  #spare = new Set<Entry>()
+  #running: { readonly entry: Entry; readonly done: Promise<boolean> } | undefined
 
-  /** `queueBytes` bounds what waits; at least one block may. */
+  /** `queueBytes` bounds what is held; at least one block may be. */
   constructor(parts: WriteBehindParts, queueBytes: number) {
     this.#parts = parts
     const { blockBytes } = parts.memory.pool
@@ -37,60 +34,92 @@ export class WriteBehind {
 
   /** Blocks that wait or are being written. */
   get pending(): number {
-    return this.#queue.length + (this.#running === undefined ? 0 : 1)
+    return this.#due.size + this.#spare.size
   }
 
-  /** Whether one more block would be written. */
-  get hasRoom(): boolean {
-    return this.#parts.writable() && this.pending < this.#limit
-  }
-
-  /** Writes the block, which is in memory, when its turn comes. */
+  /** Writes the block, which is in memory, when its turn comes. One that is stored or waits already: no change. */
   add(entry: Entry): void {
-    if (entry.stored || entry.queued) return
-    if (!this.hasRoom) {
-      this.#parts.dropped(entry)
-      return
+    if (!entry.stored && !entry.queued) {
+      entry.queued = true
+      this.#spare.add(entry)
+      this.#forgetEvicted()
     }
-    entry.queued = true
-    this.#parts.index.hold(entry)
-    let finish: () => void = () => undefined
-    const done = new Promise<void>((resolve) => {
-      finish = resolve
-    })
-    this.#queue.push({ entry, done, finish })
+    this.resume()
+  }
+
+  /** Goes on when the tier can be written again. */
+  resume(): void {
     if (this.#running === undefined) void this.#run()
   }
 
-  /** Takes matching blocks out of the queue; resolves when the one being written, if it matches, is through. */
+  /** Takes matching blocks out; resolves when the one being written, if it matches, is through. */
   async cancel(matches: (entry: Entry) => boolean): Promise<void> {
-    const cancelled = this.#queue.filter(({ entry }) => matches(entry))
-    this.#queue = this.#queue.filter(({ entry }) => !matches(entry))
-    for (const write of cancelled) this.#finish(write)
-    if (this.#running !== undefined && matches(this.#running.entry)) await this.#running.done
+    const running = this.#running
+    for (const entry of [...this.#due, ...this.#spare])
+      if (entry !== running?.entry && matches(entry)) this.#remove(entry)
+    if (running !== undefined && matches(running.entry)) await running.done
   }
 
-  /** Resolves when what waits now is written or dropped. */
+  /** Resolves when what waits now is written or dropped, or the tier cannot be written. */
   async flush(): Promise<void> {
-    const running = this.#running === undefined ? [] : [this.#running.done]
-    await Promise.all([...running, ...this.#queue.map(({ done }) => done)])
+    const asked = [...this.#due, ...this.#spare]
+    this.resume()
+    while (this.#running !== undefined && asked.some(({ queued }) => queued)) await this.#running.done
   }
 
   async #run(): Promise<void> {
-    const { index, memory, store, dropped } = this.#parts
+    const { index, memory, writable, store, dropped } = this.#parts
     for (;;) {
-      this.#running = this.#queue.shift()
-      if (this.#running === undefined) return
-      const { entry } = this.#running
-      if (await store(entry, memory.bytes(entry))) index.placeInStore(entry)
-      else dropped(entry)
-      this.#finish(this.#running)
+      this.#fill()
+      const [entry] = this.#due
+      this.#running = undefined
+      if (entry === undefined) return
+      const done = store(entry, memory.bytes(entry))
+      this.#running = { entry, done }
+      const stored = await done
+      if (stored) index.placeInStore(entry)
+      // Refused by a tier that is well: no room for it. By one that is not: its turn comes again.
+      else if (writable()) dropped(entry)
+      else continue
+      this.#remove(entry)
     }
   }
 
-  #finish({ entry, finish }: Write): void {
+  /** Makes due what may be; nothing is while the tier cannot be written. */
+  #fill(): void {
+    const { index, writable } = this.#parts
+    if (!writable()) {
+      for (const entry of this.#due) index.unhold(entry)
+      this.#spare = new Set([...this.#due, ...this.#spare])
+      this.#due.clear()
+      return
+    }
+    for (const entry of this.#spare) {
+      if (this.#due.size >= this.#limit) return
+      if (entry.slot === undefined) {
+        this.#drop(entry)
+        continue
+      }
+      this.#spare.delete(entry)
+      this.#due.add(entry)
+      index.hold(entry)
+    }
+  }
+
+  #remove(entry: Entry): void {
     entry.queued = false
-    this.#parts.index.unhold(entry)
-    finish()
+    this.#spare.delete(entry)
+    if (this.#due.delete(entry)) this.#parts.index.unhold(entry)
+  }
+
+  #drop(entry: Entry): void {
+    this.#remove(entry)
+    this.#parts.dropped(entry)
+  }
+
+  /** Keeps what waits from outgrowing the memory while the disk is away. */
+  #forgetEvicted(): void {
+    if (this.#spare.size <= 2 * this.#parts.memory.pool.capacity) return
+    for (const entry of this.#spare) if (entry.slot === undefined) this.#drop(entry)
   }
 }

@@ -30,7 +30,7 @@ export function systemError(code: string, what: string): Error {
   return Object.assign(new Error(`${code}: ${what}`), { code, errno: ERRNO[code] ?? -5, syscall: what })
 }
 
-export class FaultyDisk implements FileDoor {
+export class FaultyDisk {
   /** Bytes of the whole volume. */
   capacityBytes = Number.POSITIVE_INFINITY
   /** Every call that reached the disk. */
@@ -117,50 +117,47 @@ export class FaultyDisk implements FileDoor {
     this.#files.set(path, { bytes, durable: Buffer.from(bytes), unsynced: [], named: true })
   }
 
-  async open(path: string): Promise<OpenFile> {
-    await this.#enter('open')
-    if (!this.#files.has(path)) throw systemError('ENOENT', `open ${path}`)
-    return this.#handle(path, this.#stored(path))
+  /** The file system as one process sees it: after `crash` or `kill` all its calls hang, for it is gone. */
+  door(): FileDoor {
+    const generation = this.#generation
+    const enter = (operation: DiskOperation) => this.#enter(operation, generation)
+    return {
+      open: async (path) => {
+        await enter('open')
+        if (!this.#files.has(path)) throw systemError('ENOENT', `open ${path}`)
+        return this.#handle(path, this.#stored(path), enter)
+      },
+      create: async (path) => {
+        await enter('create')
+        if (this.#files.has(path)) throw systemError('EEXIST', `create ${path}`)
+        const file = { bytes: Buffer.alloc(0), durable: Buffer.alloc(0), unsynced: [], named: false }
+        this.#files.set(path, file)
+        return this.#handle(path, file, enter)
+      },
+      unlink: async (path) => {
+        await enter('unlink')
+        const file = this.#stored(path)
+        this.#files.delete(path)
+        if (file.named) this.#removed.set(path, file)
+      },
+      list: async (folder) => {
+        await enter('list')
+        return this.paths.filter((path) => path.startsWith(`${folder}/`)).map((path) => path.slice(folder.length + 1))
+      },
+      makeFolder: () => enter('create'),
+      syncFolder: async () => {
+        await enter('sync')
+        for (const file of this.#files.values()) file.named = true
+        this.#removed.clear()
+      },
+      freeBytes: async () => Math.max(0, this.capacityBytes - this.usedBytes),
+      lock: (folder) => this.#lock(folder, generation),
+    }
   }
 
-  async create(path: string): Promise<OpenFile> {
-    await this.#enter('create')
-    if (this.#files.has(path)) throw systemError('EEXIST', `create ${path}`)
-    const file = { bytes: Buffer.alloc(0), durable: Buffer.alloc(0), unsynced: [], named: false }
-    this.#files.set(path, file)
-    return this.#handle(path, file)
-  }
-
-  async unlink(path: string): Promise<void> {
-    await this.#enter('unlink')
-    const file = this.#stored(path)
-    this.#files.delete(path)
-    if (file.named) this.#removed.set(path, file)
-  }
-
-  async list(folder: string): Promise<string[]> {
-    await this.#enter('list')
-    return this.paths.filter((path) => path.startsWith(`${folder}/`)).map((path) => path.slice(folder.length + 1))
-  }
-
-  async makeFolder(): Promise<void> {
-    await this.#enter('create')
-  }
-
-  async syncFolder(): Promise<void> {
-    await this.#enter('sync')
-    for (const file of this.#files.values()) file.named = true
-    this.#removed.clear()
-  }
-
-  async freeBytes(): Promise<number> {
-    return Math.max(0, this.capacityBytes - this.usedBytes)
-  }
-
-  async lock(folder: string): Promise<() => Promise<void>> {
+  async #lock(folder: string, generation: number): Promise<() => Promise<void>> {
     if (this.#locks.has(folder)) throw new Error(`the cache folder ${folder} belongs to another process`)
     this.#locks.add(folder)
-    const generation = this.#generation
     return async () => {
       if (generation === this.#generation) this.#locks.delete(folder)
     }
@@ -172,10 +169,11 @@ export class FaultyDisk implements FileDoor {
     return file
   }
 
-  async #enter(operation: DiskOperation): Promise<void> {
+  async #enter(operation: DiskOperation, generation: number): Promise<void> {
     this.counts.set(operation, (this.counts.get(operation) ?? 0) + 1)
     if (this.#stalled?.operations.has(operation)) await this.#stalled.until
     await new Promise((resolve) => setImmediate(resolve))
+    if (generation !== this.#generation) await new Promise(() => undefined)
     if (operation === 'write') return
     this.#fault(operation)
   }
@@ -187,14 +185,11 @@ export class FaultyDisk implements FileDoor {
     throw systemError(fault.code, operation)
   }
 
-  #handle(path: string, file: Stored): OpenFile {
-    const generation = this.#generation
+  #handle(path: string, file: Stored, enterDoor: (operation: DiskOperation) => Promise<void>): OpenFile {
     let open = true
     const enter = async (operation: DiskOperation) => {
       if (!open) throw new Error(`${path} is closed`)
-      await this.#enter(operation)
-      // A process that is gone waits for ever.
-      if (generation !== this.#generation) await new Promise(() => undefined)
+      await enterDoor(operation)
     }
     return {
       read: async (into, position) => {

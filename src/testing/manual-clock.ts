@@ -31,7 +31,10 @@ export class ManualClock implements Clock {
 
   /** Moves time forward and fires, in order, every timer that falls due, also those that others start meanwhile. */
   advance(ms: number): void {
-    const end = this.#now + ms
+    this.#advanceTo(this.#now + ms)
+  }
+
+  #advanceTo(end: number): void {
     for (;;) {
       const next = [...this.#timers]
         .filter((timer) => timer.at <= end)
@@ -46,8 +49,9 @@ export class ManualClock implements Clock {
 
   /** `advance` in ten parts with turns of the event loop after each, for timers that start asynchronous work. */
   async advanceSlowly(ms: number): Promise<void> {
-    for (let part = 0; part < 10; part++) {
-      this.advance(ms / 10)
+    const start = this.#now
+    for (let part = 1; part <= 10; part++) {
+      this.#advanceTo(start + (ms * part) / 10)
       for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve))
     }
   }

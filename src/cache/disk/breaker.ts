@@ -12,6 +12,8 @@ export interface BreakerOptions {
   readonly clock: Clock
   /** Tries the disk again; rejects while it is not well. */
   readonly probe: () => Promise<void>
+  /** Called when it closes again. */
+  readonly closed?: () => void
   /** First pause. */
   readonly retryMs: number
   readonly longestRetryMs: number
@@ -70,6 +72,7 @@ export class Breaker {
     if (this.#closed) return
     this.#complaint = undefined
     note.publish({ level: 'info', text: `cache disk: ${this.#options.name} goes on` })
+    this.#options.closed?.()
   }
 }
 

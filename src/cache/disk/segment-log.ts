@@ -42,6 +42,8 @@ export class SegmentLog {
   readonly #options: SegmentLogOptions
   readonly #sealed = new Set<Segment>()
   #foreign: Foreign[]
+  /** Files of ours that could not be unlinked. */
+  #rubbish: Foreign[] = []
   #doubles: Location[] = []
   #active: Segment | undefined
   #nextSequence: number
@@ -144,6 +146,7 @@ export class SegmentLog {
 
   /** Unlinks the segments in which nothing is live; those that are foreign stay. */
   async dropEmpty(): Promise<void> {
+    await this.#sweep()
     if (this.#active?.live.size === 0) this.#seal()
     for (const segment of [...this.#sealed]) if (segment.live.size === 0) await this.#remove(segment)
   }
@@ -185,8 +188,8 @@ export class SegmentLog {
       await file.write([encodeSegmentHeader(header, crc32c)], 0)
     } catch (error) {
       await file.close()
-      await files.unlink(path)
-      this.#usedBytes -= SEGMENT_HEADER_BYTES
+      this.#rubbish.push({ path, fileBytes: SEGMENT_HEADER_BYTES })
+      await this.#sweep()
       throw error
     }
     return new Segment(path, header, file, SEGMENT_HEADER_BYTES)
@@ -195,11 +198,8 @@ export class SegmentLog {
   /** Gives up one file. False: none may go. */
   async #reclaimOne(copyLimit: number): Promise<boolean> {
     const foreign = this.#foreign.shift()
-    if (foreign !== undefined) {
-      await this.#options.files.unlink(foreign.path)
-      this.#usedBytes -= foreign.fileBytes
-      return true
-    }
+    if (foreign !== undefined) this.#rubbish.push(foreign)
+    if (await this.#sweep()) return true
     if (this.#sealed.size === 0) this.#seal()
     const choice = chooseReclaim(this.#sealed, (hash) => this.#options.worth(hash), copyLimit)
     if (choice === undefined) return false
@@ -229,6 +229,17 @@ export class SegmentLog {
     return copied
   }
 
+  /** Unlinks what is of no use. False: there was nothing. */
+  async #sweep(): Promise<boolean> {
+    const found = this.#rubbish.length > 0
+    for (const { path, fileBytes } of [...this.#rubbish]) {
+      await this.#options.files.unlink(path)
+      this.#rubbish.shift()
+      this.#usedBytes -= fileBytes
+    }
+    return found
+  }
+
   async #remove(segment: Segment): Promise<void> {
     for (const location of [...segment.live.values()]) {
       this.forget(location.hash)
@@ -240,7 +251,7 @@ export class SegmentLog {
       await this.#options.files.unlink(segment.path)
     } catch (error) {
       // The file is still there and weighs what it weighs: the next reclaim tries again.
-      this.#foreign.push(segment)
+      this.#rubbish.push(segment)
       throw error
     } finally {
       // The volume has the space again only when the last reader is done.

@@ -35,10 +35,11 @@ class Bench {
       ...more,
     }
     this.tier = await diskKind.create(options, {
-      ...{ blockBytes: BLOCK, clock: this.clock, crc32c: fallback.crc32c, files: this.disk },
+      ...{ blockBytes: BLOCK, clock: this.clock, crc32c: fallback.crc32c, files: this.disk.door() },
       ...(this.keys && { keys: this.keys }),
       worth: (hash) => this.worth.get(hash) ?? 0,
       lost: (hash) => this.lost.push(hash),
+      recovered: () => undefined,
     })
     return this
   }
@@ -51,7 +52,7 @@ class Bench {
   async has(block: BlockName): Promise<boolean> {
     const into = new Uint8Array(BLOCK)
     if ((await this.tier.load(block, into)) !== 'loaded') return false
-    expect(into).toEqual(toyBytes(block.hash, BLOCK))
+    expect(Buffer.compare(into, toyBytes(block.hash, BLOCK))).toBe(0)
     return true
   }
 
@@ -456,7 +457,7 @@ describe('keys', () => {
     const file = bench.disk.contents(bench.segments[0]!)
     for (const { hash, tokens } of blocks) {
       expect(file.includes(Buffer.from(tokens.slice().buffer))).toBe(false)
-      expect(file.includes(toyBytes(hash, 64))).toBe(false)
+      expect(file.includes(Buffer.from(toyBytes(hash, 64)))).toBe(false)
     }
     await bench.tier.close()
     await bench.open()

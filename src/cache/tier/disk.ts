@@ -75,7 +75,12 @@ class DiskTier implements SlowTier {
     const { retryMs, longestRetryMs } = options
     const shared = { clock: deps.clock, retryMs, longestRetryMs }
     this.#reading = new Breaker({ ...shared, name: 'reading', probe: () => this.#probeReading() })
-    this.#writing = new Breaker({ ...shared, name: 'writing', probe: () => this.#probeWriting() })
+    this.#writing = new Breaker({
+      ...shared,
+      name: 'writing',
+      probe: () => this.#probeWriting(),
+      closed: deps.recovered,
+    })
     this.#log = this.#logOf(scan)
     if (scan.corrupt > 0) this.#moved('corrupt', scan.corrupt)
     if (scan.complaint !== undefined) this.#reading.fail(scan.complaint)

@@ -64,9 +64,10 @@ function ofSlow(tier: SlowTier): Subject {
 }
 
 const deps = () => ({
-  ...{ blockBytes: BLOCK, clock: new ManualClock(), crc32c: fallback.crc32c, files: new FaultyDisk() },
+  ...{ blockBytes: BLOCK, clock: new ManualClock(), crc32c: fallback.crc32c, files: new FaultyDisk().door() },
   worth: () => 0,
   lost: () => undefined,
+  recovered: () => undefined,
 })
 
 const SUBJECTS: Record<keyof typeof tiers, () => Promise<Subject>> = {

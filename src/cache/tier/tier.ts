@@ -63,4 +63,6 @@ export interface SlowTierDeps {
   worth(hash: BlockHash): number
   /** The tier no longer holds the block, by its own decision. Not called for `drop`. */
   lost(hash: BlockHash): void
+  /** `writable` is true again. */
+  recovered(): void
 }
