@@ -32,56 +32,51 @@ export class IdList {
   }
 }
 
-/** What merges with what: a hash table from two token ids to the rank of their merge and the token that it makes. */
+/**
+ * What merges with what: a hash table from two token ids to the rank of their merge and the token that it makes. One cell
+ * is four numbers in a row, so that a look costs one line of the processor's cache:
+ *
+ *   left + 1 (0: empty) | right | rank | result
+ */
 export class MergeTable {
-  readonly #slots: Int32Array
-  readonly #left: Int32Array
-  readonly #right: Int32Array
-  readonly #rank: Int32Array
-  readonly #result: Int32Array
+  readonly #cells: Int32Array
   readonly #mask: number
-  #count = 0
 
   constructor(capacity: number) {
     const slots = 2 ** Math.max(4, Math.ceil(Math.log2(capacity * 2 + 1)))
-    this.#slots = new Int32Array(slots)
+    this.#cells = new Int32Array(slots * 4)
     this.#mask = slots - 1
-    this.#left = new Int32Array(capacity)
-    this.#right = new Int32Array(capacity)
-    this.#rank = new Int32Array(capacity)
-    this.#result = new Int32Array(capacity)
   }
 
   /** The first entry of a pair stays: later ones have a worse rank. */
   add(left: number, right: number, rank: number, result: number): void {
+    const cells = this.#cells
     let slot = this.#hash(left, right)
-    for (let at = this.#slots[slot]!; at !== 0; at = this.#slots[slot]!) {
-      if (this.#left[at - 1] === left && this.#right[at - 1] === right) return
-      slot = (slot + 1) & this.#mask
+    for (; cells[slot * 4] !== 0; slot = (slot + 1) & this.#mask) {
+      if (cells[slot * 4] === left + 1 && cells[slot * 4 + 1] === right) return
     }
-    this.#left[this.#count] = left
-    this.#right[this.#count] = right
-    this.#rank[this.#count] = rank
-    this.#result[this.#count] = result
-    this.#slots[slot] = ++this.#count
+    cells[slot * 4] = left + 1
+    cells[slot * 4 + 1] = right
+    cells[slot * 4 + 2] = rank
+    cells[slot * 4 + 3] = result
   }
 
-  /** Index of the pair for `rank` and `result`, or -1. */
+  /** The pair's cell, for `rank` and `result`, or -1. */
   find(left: number, right: number): number {
+    const cells = this.#cells
     let slot = this.#hash(left, right)
-    for (let at = this.#slots[slot]!; at !== 0; at = this.#slots[slot]!) {
-      if (this.#left[at - 1] === left && this.#right[at - 1] === right) return at - 1
-      slot = (slot + 1) & this.#mask
+    for (; cells[slot * 4] !== 0; slot = (slot + 1) & this.#mask) {
+      if (cells[slot * 4] === left + 1 && cells[slot * 4 + 1] === right) return slot * 4
     }
     return -1
   }
 
-  rank(index: number): number {
-    return this.#rank[index]!
+  rank(cell: number): number {
+    return this.#cells[cell + 2]!
   }
 
-  result(index: number): number {
-    return this.#result[index]!
+  result(cell: number): number {
+    return this.#cells[cell + 3]!
   }
 
   #hash(left: number, right: number): number {
@@ -96,13 +91,36 @@ const POSITIONS = 2 ** 27
 /** Longest word in symbols (bytes or characters) that can be merged. */
 export const WORD_SYMBOLS = POSITIONS - 1
 
-/**
- * Merges words over one table. Scratch space is kept for words of up to `SCRATCH` symbols; a longer one gets its own,
- * for as long as it takes.
- */
+// Words up to this many symbols share one scratch space; a longer one gets its own, for as long as it takes.
+const SCRATCH = 512
+
+interface Scratch {
+  /** Position of the symbol after this one, and before it. */
+  readonly next: Int32Array
+  readonly previous: Int32Array
+  /** Cell of the pair that starts at a position; -1: none, or the position was merged away. */
+  readonly pair: Int32Array
+  /** Each position enters once at the start and at most twice per merge. */
+  readonly heap: Float64Array
+}
+
+function scratchFor(length: number): Scratch {
+  return {
+    next: new Int32Array(length),
+    previous: new Int32Array(length),
+    pair: new Int32Array(length),
+    heap: new Float64Array(3 * length),
+  }
+}
+
+/** Merges words over one table, one at a time. */
 export class WordMerger {
   readonly #table: MergeTable
-  readonly #scratch = new Scratch(SCRATCH)
+  readonly #small = scratchFor(SCRATCH)
+  #scratch = this.#small
+  #symbols: Int32Array = new Int32Array(0)
+  #length = 0
+  #heapSize = 0
 
   constructor(table: MergeTable) {
     this.#table = table
@@ -110,68 +128,39 @@ export class WordMerger {
 
   /**
    * Merges `symbols[0..length)` in place as far as the table goes; returns how many symbols are left, at the front.
-   * Negative symbols merge with nothing. Each position enters the heap once at the start and at most twice per merge.
+   * Negative symbols merge with nothing.
    */
   merge(symbols: Int32Array, length: number): number {
     if (length > WORD_SYMBOLS) throw new RangeError(`a word of ${length} symbols is over ${WORD_SYMBOLS}`)
     if (length < 2) return length
-    const scratch = length <= SCRATCH ? this.#scratch : new Scratch(length)
-    new WordMerge(symbols, length, this.#table, scratch).run()
-    let left = 0
-    for (let at = 0; at < length; at = scratch.next[at]!) symbols[left++] = symbols[at]!
-    return left
-  }
-}
-
-const SCRATCH = 512
-
-class Scratch {
-  /** Position of the symbol after this one, and before it. */
-  readonly next: Int32Array
-  readonly previous: Int32Array
-  /** Index in the table of the pair that starts at a position; -1: none, or the position was merged away. */
-  readonly pair: Int32Array
-  readonly heap: Float64Array
-
-  constructor(length: number) {
-    this.next = new Int32Array(length)
-    this.previous = new Int32Array(length)
-    this.pair = new Int32Array(length)
-    this.heap = new Float64Array(3 * length)
-  }
-}
-
-class WordMerge {
-  readonly #symbols: Int32Array
-  readonly #length: number
-  readonly #table: MergeTable
-  readonly #scratch: Scratch
-  #size = 0
-
-  constructor(symbols: Int32Array, length: number, table: MergeTable, scratch: Scratch) {
     this.#symbols = symbols
     this.#length = length
-    this.#table = table
-    this.#scratch = scratch
+    this.#scratch = length <= SCRATCH ? this.#small : scratchFor(length)
+    const { next, previous } = this.#scratch
     for (let at = 0; at < length; at++) {
-      scratch.next[at] = at + 1
-      scratch.previous[at] = at - 1
+      next[at] = at + 1
+      previous[at] = at - 1
     }
     for (let at = 0; at < length; at++) this.#pairUp(at)
+    this.#mergeAll()
+    this.#scratch = this.#small
+    let left = 0
+    for (let at = 0; at < length; at = next[at]!) symbols[left++] = symbols[at]!
+    return left
   }
 
-  run(): void {
-    const { next, previous, pair: pairs } = this.#scratch
-    while (this.#size > 0) {
+  #mergeAll(): void {
+    const { next, previous, pair } = this.#scratch
+    while (this.#heapSize > 0) {
       const entry = this.#pop()
       const rank = Math.floor(entry / POSITIONS)
       const at = entry - rank * POSITIONS
-      const pair = pairs[at]!
-      if (pair < 0 || this.#table.rank(pair) !== rank) continue
+      const cell = pair[at]!
+      if (cell < 0 || this.#table.rank(cell) !== rank) continue
       const right = next[at]!
       const after = next[right]!
-      this.#symbols[at] = this.#table.result(pair)
-      pairs[right] = -1
+      this.#symbols[at] = this.#table.result(cell)
+      pair[right] = -1
       next[at] = after
       if (after < this.#length) previous[after] = at
       this.#pairUp(at)
@@ -182,17 +171,17 @@ class WordMerge {
   #pairUp(at: number): void {
     const right = this.#scratch.next[at]!
     const left = this.#symbols[at]!
-    let pair = -1
+    let cell = -1
     if (right < this.#length && left >= 0 && this.#symbols[right]! >= 0) {
-      pair = this.#table.find(left, this.#symbols[right]!)
+      cell = this.#table.find(left, this.#symbols[right]!)
     }
-    this.#scratch.pair[at] = pair
-    if (pair >= 0) this.#push(this.#table.rank(pair) * POSITIONS + at)
+    this.#scratch.pair[at] = cell
+    if (cell >= 0) this.#push(this.#table.rank(cell) * POSITIONS + at)
   }
 
   #push(entry: number): void {
     const { heap } = this.#scratch
-    let at = this.#size++
+    let at = this.#heapSize++
     while (at > 0) {
       const parent = (at - 1) >> 1
       if (heap[parent]! <= entry) break
@@ -205,10 +194,10 @@ class WordMerge {
   #pop(): number {
     const { heap } = this.#scratch
     const top = heap[0]!
-    const last = heap[--this.#size]!
+    const last = heap[--this.#heapSize]!
     let at = 0
-    for (let child = 1; child < this.#size; child = 2 * at + 1) {
-      if (child + 1 < this.#size && heap[child + 1]! < heap[child]!) child++
+    for (let child = 1; child < this.#heapSize; child = 2 * at + 1) {
+      if (child + 1 < this.#heapSize && heap[child + 1]! < heap[child]!) child++
       if (heap[child]! >= last) break
       heap[at] = heap[child]!
       at = child

@@ -3,6 +3,7 @@
 
 import { type IdList, MergeTable, WordMerger } from './bpe.js'
 import { BYTE_TO_CHAR, fallbackSpelling } from './byte-alphabet.js'
+import { ownCopy } from './own-copy.js'
 import type { TokenizerParts } from './tokenizer-json.js'
 
 // About 10 MB of words; a full table is dropped whole, which costs one slower request.
@@ -145,12 +146,4 @@ function mergeTable(parts: TokenizerParts): MergeTable {
     table.add(leftId, rightId, rank, result)
   }
   return table
-}
-
-// V8 copies slices below this length anyway.
-const SLICE_UNITS = 13
-
-/** A copy that does not keep alive the text that `text` is a slice of. */
-export function ownCopy(text: string): string {
-  return text.length < SLICE_UNITS ? text : (JSON.parse(JSON.stringify(text)) as string)
 }

@@ -35,7 +35,7 @@ export function probeTemplate(render: RenderValues): TemplateTraits {
   const tries = (chat: readonly ChatMessage[], tools: Value, shape = SHAPES[0]!): string | undefined => {
     try {
       return render(
-        chat.map((message) => messageValue(message, shape)),
+        chat.map((message) => messageValue(message, shape, parseJson)),
         tools,
       )
     } catch (error) {

@@ -3,9 +3,11 @@
 // in them keeps its spelling.
 
 import { createHash } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
 import { RefrainError } from '../core/errors.js'
 import type { ChatMessage, ToolCall, ToolDefinition } from '../core/request.js'
 import { parseJson, type Value } from './jinja/index.js'
+import { ownCopy } from './own-copy.js'
 
 /** What a template wants to be given, found by probing it. */
 export interface MessageShape {
@@ -17,11 +19,36 @@ export interface MessageShape {
   readonly reasoning: 'reasoning_content' | 'reasoning' | 'thinking'
 }
 
+/** Parses a client's JSON. @throws SyntaxError */
+export type JsonReader = (text: string) => Value
+
+// About what a parsed value weighs for each character of its text, its printed form included.
+const BYTES_A_CHARACTER = 14
+
+/**
+ * A reader that remembers what it read, up to `maxBytes`: an agent sends the same tools and the same old calls with every
+ * request.
+ */
+export function createJsonReader(maxBytes: number): JsonReader {
+  const known = new LRUCache<string, { readonly value: Value }>({
+    maxSize: maxBytes,
+    sizeCalculation: (_, text) => 100 + BYTES_A_CHARACTER * text.length,
+  })
+  return (text) => {
+    const found = known.get(text)
+    if (found !== undefined) return found.value
+    const own = ownCopy(text)
+    const value = parseJson(own)
+    known.set(own, { value })
+    return value
+  }
+}
+
 /** @throws RefrainError `invalid_request` for a definition that is not JSON or is nested too deep. */
-export function toolValues(tools: readonly ToolDefinition[]): Value[] {
+export function toolValues(tools: readonly ToolDefinition[], read: JsonReader): Value[] {
   return tools.map((tool, i) => {
     try {
-      return parseJson(tool.json)
+      return read(tool.json)
     } catch (cause) {
       if (!(cause instanceof SyntaxError)) throw cause
       throw new RefrainError('invalid_request', `tools[${i}]: ${cause.message}`, { param: 'tools', cause })
@@ -29,7 +56,7 @@ export function toolValues(tools: readonly ToolDefinition[]): Value[] {
   })
 }
 
-export function messageValue(message: ChatMessage, shape: MessageShape): Value {
+export function messageValue(message: ChatMessage, shape: MessageShape, read: JsonReader): Value {
   const value = new Map<Value, Value>([
     ['role', message.role],
     ['content', message.content],
@@ -39,14 +66,14 @@ export function messageValue(message: ChatMessage, shape: MessageShape): Value {
   if (message.toolCalls !== undefined && message.toolCalls.length > 0) {
     value.set(
       'tool_calls',
-      message.toolCalls.map((call) => callValue(call, shape)),
+      message.toolCalls.map((call) => callValue(call, shape, read)),
     )
   }
   if (message.toolCallId !== undefined) value.set('tool_call_id', idFor(message.toolCallId, shape))
   return value
 }
 
-function callValue(call: ToolCall, shape: MessageShape): Value {
+function callValue(call: ToolCall, shape: MessageShape, read: JsonReader): Value {
   return new Map<Value, Value>([
     ['id', idFor(call.id, shape)],
     ['type', 'function'],
@@ -54,16 +81,16 @@ function callValue(call: ToolCall, shape: MessageShape): Value {
       'function',
       new Map<Value, Value>([
         ['name', call.name],
-        ['arguments', shape.arguments === 'text' ? call.arguments : parsedArguments(call.arguments)],
+        ['arguments', shape.arguments === 'text' ? call.arguments : parsedArguments(call.arguments, read)],
       ]),
     ],
   ])
 }
 
 /** The object that `text` holds, or `text` itself where it holds none: a model may have written broken JSON. */
-function parsedArguments(text: string): Value {
+function parsedArguments(text: string, read: JsonReader): Value {
   try {
-    const value = parseJson(text)
+    const value = read(text)
     return value instanceof Map ? value : text
   } catch (error) {
     if (error instanceof SyntaxError) return text

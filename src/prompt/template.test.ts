@@ -115,6 +115,18 @@ describe('tools that the template knows', () => {
     })
   })
 
+  test('what is remembered of them cannot be changed by a template, and changes nothing', () => {
+    const template = (source: string) =>
+      createTemplate(source, { bosToken: '', eosToken: '', dateNow: () => new Date(0) })
+    const options = { tools: [toolNamed('look')], addGenerationPrompt: true }
+    const native = template(NATIVE)
+    expect(native.render([user('x')], options)).toBe(native.render([user('x')], options))
+    for (const change of ['update(x=1)', "pop('type')", 'setdefault("y")', 'function.parameters.required.append(1)']) {
+      const source = `${NATIVE}{% if tools and tools[0].function.name == 'look' %}{{ tools[0].${change} }}{% endif %}`
+      expect(refusal(() => template(source).render([user('x')], options))?.message).toMatch(/cannot change/)
+    }
+  })
+
   test('arguments are an object for the template, and what is no object stays text', () => {
     const chat = (args: string) => [user('x'), calling(args), result('sunny')]
     expect(render(NATIVE, chat('{"b":1.0,"a":"é"}'))).toBe(

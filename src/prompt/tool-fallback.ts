@@ -2,9 +2,8 @@
 // in tags that tool-calls/hermes.ts reads back. Invariant: what comes out has only plain messages, so any template renders
 // it, and a call that the model wrote is rendered again as it was written.
 
-import type { ChatMessage, ToolCall, ToolDefinition } from '../core/request.js'
-import { parseJson, printJson } from './jinja/index.js'
-import { toolValues } from './template-values.js'
+import type { ChatMessage, ToolCall } from '../core/request.js'
+import { parseJson, printJson, type Value } from './jinja/index.js'
 
 const INTRODUCTION = `# Tools
 
@@ -20,12 +19,12 @@ To call a function, answer with a JSON object of its name and its arguments betw
 </tool_call>`
 
 /**
- * `messages` and `tools` as messages without tools. The definitions go into the message of `place`: the system message,
+ * `messages` and the definitions `tools` as messages without tools. The definitions go into the message of `place`: the system message,
  * made where there is none, or the first user message where the template has no place for a system message.
  */
 export function withToolsAsText(
   messages: readonly ChatMessage[],
-  tools: readonly ToolDefinition[],
+  tools: readonly Value[],
   place: 'system' | 'user',
 ): ChatMessage[] {
   const plain = messages.flatMap((message, i) => {
@@ -33,7 +32,7 @@ export function withToolsAsText(
     return message.toolCalls === undefined ? [message] : [withCalls(message, message.toolCalls)]
   })
   if (tools.length === 0) return plain
-  const definitions = toolValues(tools).map((tool) => printJson(tool))
+  const definitions = tools.map((tool) => printJson(tool))
   const block = INTRODUCTION + definitions.join('\n') + INSTRUCTION
   const at = place === 'user' ? plain.findIndex((message) => message.role === 'user') : 0
   const host = plain[at]

@@ -7,6 +7,7 @@ import {
   type Dict,
   equals,
   isList,
+  JsonDict,
   type Kwargs,
   Loop,
   Namespace,
@@ -27,38 +28,45 @@ const DICT_METHODS: Readonly<Record<string, DictMethod>> = {
   copy: (dict) => new Map(dict),
   pop(dict, [key, otherwise]) {
     const value = dict.has(key) ? dict.get(key) : otherwise
-    dict.delete(key)
+    changeable(dict).delete(key)
     return value
   },
   setdefault(dict, [key, value]) {
-    if (!dict.has(key)) dict.set(key, value ?? null)
+    if (!dict.has(key)) changeable(dict).set(key, value ?? null)
     return dict.get(key)
   },
   update(dict, [other], kwargs) {
-    if (other instanceof Map) for (const [key, value] of other) dict.set(key, value)
-    for (const [key, value] of kwargs) dict.set(key, value)
+    const changed = changeable(dict)
+    if (other instanceof Map) for (const [key, value] of other) changed.set(key, value)
+    for (const [key, value] of kwargs) changed.set(key, value)
     return null
   },
+}
+
+// What a client sent is shared between renderings.
+function changeable<T extends Dict | readonly Value[]>(value: T): T {
+  if (!(value instanceof JsonDict) && !Object.isFrozen(value)) return value
+  throw new TemplateFault(`a template cannot change a ${typeName(value)} that it was given`)
 }
 
 type ListMethod = (list: Value[], args: readonly Value[]) => Value
 
 const LIST_METHODS: Readonly<Record<string, ListMethod>> = {
   append(list, [item]) {
-    list.push(item)
+    changeable(list).push(item)
     return null
   },
   extend(list, [items]) {
-    if (isList(items)) list.push(...items)
+    if (isList(items)) changeable(list).push(...items)
     return null
   },
   insert(list, [at, item]) {
-    list.splice(Number(at), 0, item)
+    changeable(list).splice(Number(at), 0, item)
     return null
   },
   pop(list, [at]) {
     if (list.length === 0) throw new TemplateFault('pop from empty list')
-    return list.splice(at === undefined ? -1 : Number(at), 1)[0]
+    return changeable(list).splice(at === undefined ? -1 : Number(at), 1)[0]
   },
   index: (list, [item]) => list.findIndex((other) => equals(item, other)),
   count: (list, [item]) => list.filter((other) => equals(item, other)).length,

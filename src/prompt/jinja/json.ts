@@ -1,16 +1,18 @@
 // Parses a client's JSON for a template: keys in their order (JavaScript objects move integer keys to the front), numbers
 // with their spelling (1.0 stays 1.0, long ints stay exact). Used for tool definitions and for arguments of tool calls.
 
-import { type Dict, Float, type Value } from './values.js'
+import { Float, JsonDict, type Value } from './values.js'
 
 /** Deepest nesting that is read; printing recurses, and no real schema comes near. */
 const DEPTH = 200
 
-/** @throws SyntaxError for what is not JSON, or is nested deeper than 200 levels. */
+/** The value of `text`, which no template can change. @throws SyntaxError for what is not JSON, or nested over 200 deep. */
 export function parseJson(text: string): Value {
   // The platform's parser is the judge of what is JSON; below, only valid text is read.
   JSON.parse(text)
-  return new Reader(text).value(0)
+  const value = new Reader(text).value(0)
+  if (value instanceof JsonDict) value.printed = new Map()
+  return value
 }
 
 class Reader {
@@ -37,8 +39,8 @@ class Reader {
     return Number.isSafeInteger(int) ? int : BigInt(word)
   }
 
-  #object(depth: number): Dict {
-    const dict: Dict = new Map()
+  #object(depth: number): JsonDict {
+    const dict = new JsonDict()
     this.#at++
     for (this.#space(); this.#text[this.#at] !== '}'; this.#space()) {
       const key = this.#string()
@@ -52,7 +54,7 @@ class Reader {
     return dict
   }
 
-  #array(depth: number): Value[] {
+  #array(depth: number): readonly Value[] {
     const list: Value[] = []
     this.#at++
     for (this.#space(); this.#text[this.#at] !== ']'; this.#space()) {
@@ -61,7 +63,7 @@ class Reader {
       if (this.#text[this.#at] === ',') this.#at++
     }
     this.#at++
-    return list
+    return Object.freeze(list)
   }
 
   #string(): string {

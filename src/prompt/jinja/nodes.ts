@@ -1,6 +1,6 @@
-// The shapes of the syntax tree that @huggingface/jinja's parser makes, as far as compile.ts reads them, and the door to
-// that parser. The package's interpreter is not used: it trims where Python strips characters, forgets how numbers were
-// spelled, and needs 1.5 to 3 ms for a chat of 100 messages where closures need a tenth (bench in template.test.ts).
+// The shapes of the syntax tree that @huggingface/jinja's parser makes, as far as the compiler here reads them, and the door
+// to that parser. The package's interpreter is not used: it trims where Python strips characters, keeps no spelling of
+// numbers, lets loops leak names, and takes 1.5 to 3.4 ms for a chat of 100 messages where these closures take 0.1 to 0.4.
 
 import { Template } from '@huggingface/jinja'
 

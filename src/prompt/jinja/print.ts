@@ -1,7 +1,7 @@
 // How template values become text: str() where a template prints, repr() inside printed containers, json.dumps() where it
 // asks for JSON. Invariant: keys stay in their order and numbers keep the spelling that the client sent.
 
-import { compareText, Float, isList, TemplateFault, Tuple, typeName, type Value } from './values.js'
+import { compareText, Float, isList, JsonDict, TemplateFault, Tuple, typeName, type Value } from './values.js'
 
 /** Python's str(). Undefined prints nothing. */
 export function str(value: Value): string {
@@ -37,6 +37,15 @@ export const JSON_LINE: JsonStyle = { itemSeparator: ', ', keySeparator: ': ' }
 
 /** json.dumps(); @throws TemplateFault for a value that JSON cannot hold. */
 export function json(value: Value, style: JsonStyle = JSON_LINE, margin = '\n'): string {
+  const printed = value instanceof JsonDict ? value.printed : undefined
+  if (printed === undefined) return printJson(value, style, margin)
+  const key = JSON.stringify([style, margin])
+  const text = printed.get(key) ?? printJson(value, style, margin)
+  printed.set(key, text)
+  return text
+}
+
+function printJson(value: Value, style: JsonStyle, margin: string): string {
   if (value === null) return 'null'
   if (typeof value === 'boolean' || typeof value === 'number' || typeof value === 'bigint') return String(value)
   if (typeof value === 'string') return jsonString(value, style)

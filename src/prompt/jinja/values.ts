@@ -35,6 +35,15 @@ export class Float {
   ) {}
 }
 
+/**
+ * A dictionary from a client's JSON. It may be shared between renderings, so a template cannot change it; neither can it
+ * change a list from there, which is frozen.
+ */
+export class JsonDict extends Map<Value, Value> {
+  /** Texts that the outermost dictionary was printed as, by style. */
+  printed: Map<string, string> | undefined
+}
+
 export class Tuple extends Array<Value> {}
 
 /** `namespace(...)`: the one thing whose attributes a template may set. */
