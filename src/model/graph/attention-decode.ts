@@ -26,6 +26,12 @@ export function decodeAttention(graph: OnnxGraph, shape: ModelShape): Attention 
   })
   const newDims: Dimension[] = ['b', kvHeads, 1, headDim]
 
+  // Shapes that inference can't find, said by hand: without them the runtime's memory planner compares every buffer with
+  // every other, and the session of a 30-layer model takes seconds to open.
+  const shaped = (value: string, dims: Dimension[]) => {
+    graph.shape(value, 'float32', dims)
+    return value
+  }
   const split = (value: string, by: string, count: number, axis: number): string[] => {
     const outputs = Array.from({ length: count }, () => graph.fresh('part'))
     graph.node({ kind: 'Split', domain: '', inputs: [value, by], outputs, attributes: { axis } })
@@ -51,12 +57,17 @@ export function decodeAttention(graph: OnnxGraph, shape: ModelShape): Attention 
     const outputs: string[] = []
     const shares: string[] = []
     for (const i of each) {
-      const onPast = graph.contrib('FusedMatMul', [query[i] as string, `past.${layer}.k.${i}`], scaled)
-      const scores = graph.op('Concat', [onPast, onNew[i] as string], { axis: 3 })
-      const weights = graph.op('Softmax', [graph.op('Add', [scores, masks[i] as string])], { axis: -1 })
-      const [past, share] = split(weights, parts[i] as string, 2, 3) as [string, string]
-      outputs.push(graph.op('MatMul', [past, `past.${layer}.v.${i}`]))
-      shares.push(share)
+      const dims = (last: Dimension): Dimension[] => [`u${i}`, kvHeads, group, last]
+      const past = { k: `past.${layer}.k.${i}`, v: `past.${layer}.v.${i}` }
+      const onRow = shaped(query[i] as string, dims(headDim))
+      const onPast = shaped(graph.contrib('FusedMatMul', [onRow, past.k], scaled), dims(`c${i}`))
+      const fresh = shaped(onNew[i] as string, dims(1))
+      const scores = shaped(graph.op('Concat', [onPast, fresh], { axis: 3 }), dims(`c${i}+1`))
+      const masked = shaped(graph.op('Add', [scores, masks[i] as string]), dims(`c${i}+1`))
+      const weights = shaped(graph.op('Softmax', [masked], { axis: -1 }), dims(`c${i}+1`))
+      const [before, share] = split(weights, parts[i] as string, 2, 3) as [string, string]
+      outputs.push(shaped(graph.op('MatMul', [shaped(before, dims(`c${i}`)), past.v]), dims(headDim)))
+      shares.push(shaped(share, dims(1)))
     }
     const fromPast = graph.op('Concat', outputs, { axis: 0 })
     const fromNew = graph.op('Mul', [graph.op('Concat', shares, { axis: 0 }), `new.${layer}.v`])

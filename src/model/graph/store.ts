@@ -12,13 +12,15 @@ import type { ModelShape } from './shape.js'
 import type { FusedMatrices, LayerTensors, ModelTensors } from './tensors.js'
 import type { LayerWeights, ModelWeights, StoredMatrix, StoredProjection, WeightsFile } from './weights.js'
 
-/** Weights are decomposed about so many at a time: bounds memory, and how long an abort or a timer waits. */
+/** Bounds memory, and how long an abort or a timer waits. */
 const CHUNK_ELEMENTS = 4 << 20
 
 export interface StoreOptions {
   readonly signal?: AbortSignal
   /** Told after each chunk, with bytes of the GGUF. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void
+  /** Weights that are decomposed at a time; it changes memory and time, never what is written. */
+  readonly chunkElements?: number
 }
 
 /** Writes every weight. @throws the signal's reason when aborted; the file is then of no use. */
@@ -102,7 +104,7 @@ class Store {
   async *#chunks(tensor: GgufTensor): AsyncGenerator<{ raw: Uint8Array; rows: number }> {
     const [rows, cols] = tensor.shape as [number, number]
     const rowBytes = tensorBytes(tensor.type, cols)
-    const step = Math.max(1, Math.floor(CHUNK_ELEMENTS / cols))
+    const step = Math.max(1, Math.floor((this.#options.chunkElements ?? CHUNK_ELEMENTS) / cols))
     for (let row = 0; row < rows; row += step) {
       this.#options.signal?.throwIfAborted()
       const count = Math.min(step, rows - row)
