@@ -15,6 +15,7 @@ const { root: SCHEMA } = protobuf.parse(
   message GraphProto {
     repeated NodeProto node = 1; string name = 2; repeated TensorProto initializer = 5;
     repeated ValueInfoProto input = 11; repeated ValueInfoProto output = 12;
+    repeated ValueInfoProto value_info = 13;
   }
   message NodeProto {
     repeated string input = 1; repeated string output = 2; string name = 3; string op_type = 4;
@@ -75,6 +76,7 @@ export class OnnxGraph {
   readonly #initializers = new Map<string, object>()
   readonly #inputs: object[] = []
   readonly #outputs: object[] = []
+  readonly #shapes: object[] = []
   #unnamed = 0
 
   /** `weightsFile` is the name, relative to the graph's file, of what StoredTensor offsets point into. */
@@ -154,6 +156,11 @@ export class OnnxGraph {
     this.#outputs.push(valueProto(name, type, dims))
   }
 
+  /** Says what the runtime can't infer of a value, so that it can give the same memory to values of the same shape. */
+  shape(name: string, type: ElementType, dims: readonly Dimension[]): void {
+    this.#shapes.push(valueProto(name, type, dims))
+  }
+
   /** The .onnx file's bytes. */
   encode(): Uint8Array {
     return MODEL.encode({
@@ -169,6 +176,7 @@ export class OnnxGraph {
         initializer: [...this.#initializers.values()],
         input: this.#inputs,
         output: this.#outputs,
+        value_info: this.#shapes,
       },
     }).finish()
   }
