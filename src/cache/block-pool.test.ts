@@ -1,3 +1,5 @@
+// Slots of host memory: as many as the budget holds, apart from each other, with one owner each.
+
 import { describe, expect, test } from 'vitest'
 import { BlockPool } from './block-pool.js'
 

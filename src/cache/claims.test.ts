@@ -1,3 +1,5 @@
+// Single flight by itself; the door’s promises about it are in kv-cache.test.ts and model.test.ts.
+
 import { expect, test } from 'vitest'
 import type { BlockHash } from '../core/block.js'
 import { Claims } from './claims.js'

@@ -413,9 +413,27 @@ describe('operators', () => {
   })
 })
 
+test('a simulation runs the tiers without bytes', async () => {
+  const bench = new Bench()
+  const disk = {
+    folder: '/cache',
+    capacityBytes: 40 * recordBytes(0),
+    segmentBytes: 4 * recordBytes(0),
+    keepFreeBytes: 0,
+  }
+  await bench.open(0, { blockBytes: 0, memoryBlocks: 6, disk })
+  await serve(bench.cache, straightPrompt(1, 5))
+  await bench.cache.flush()
+  await serve(bench.cache, straightPrompt(2, 5))
+  expect(await serve(bench.cache, straightPrompt(1, 5))).toEqual({ memory: 1, disk: 4 })
+  expect(bench.memory).toMatchObject({ blocks: 6, usedBytes: 0 })
+})
+
 test('a folder that another owns is refused with its sentence', async () => {
   const bench = await new Bench().open(4)
-  await expect(new Bench().open.call({ ...bench, disk: bench.disk, clock: bench.clock } as Bench, 4)).rejects.toThrow(
+  const files = bench.disk.door()
+  const disk = { folder: '/cache', capacityBytes: 40 * STRIDE }
+  await expect(openKvCache({ blockBytes: BLOCK, memoryBytes: 0, disk }, { files })).rejects.toThrow(
     'belongs to another process',
   )
   await bench.cache.close()

@@ -325,7 +325,7 @@ test('tight: never a wrong byte, no budget exceeded, nothing pinned lost, nothin
       expect(world.cache.status()[1]!.usedBytes).toBe(world.disk.usedBytes)
       await world.cache.close()
     }),
-    { numRuns: 60, interruptAfterTimeLimit: 40_000 },
+    { numRuns: 40, interruptAfterTimeLimit: 30_000 },
   )
 })
 
@@ -347,7 +347,7 @@ test('roomy: a request finds exactly the longest prefix that was ever committed'
         }
       }
     }),
-    { numRuns: 40, interruptAfterTimeLimit: 40_000 },
+    { numRuns: 40, interruptAfterTimeLimit: 20_000 },
   )
 })
 

@@ -1,3 +1,5 @@
+// What the index finds, counts, forgets and refuses.
+
 import { beforeEach, describe, expect, test } from 'vitest'
 import { toyPrompt, toyRoot, toyTokens } from '../testing/toy-blocks.js'
 import { type Entry, PrefixIndex } from './prefix-index.js'

@@ -1,3 +1,5 @@
+// How measured rates follow what is observed.
+
 import { expect, test } from 'vitest'
 import { ManualClock } from '../testing/manual-clock.js'
 import { Rate, Throughput } from './rates.js'

@@ -3,6 +3,7 @@
 
 import { chainOf, makeRoot, nextHash } from '../cache/chain.js'
 import type { KvCache, Lease } from '../cache/contract.js'
+import type { BlockName } from '../cache/prefix-index.js'
 import { BLOCK_TOKENS, type BlockHash, type Chain, type Root } from '../core/block.js'
 import type { Priority } from '../core/request.js'
 import { seeded } from './random.js'
@@ -41,6 +42,15 @@ export function straightPrompt(seed: number, blocks: number, root: Root = toyRoo
     Array.from({ length: blocks }, (_, i) => seed * 1000 + i),
     root,
   )
+}
+
+/** The full names of the blocks of `straightPrompt(seed, count)`. */
+export function blocksOf(seed: number, count: number): BlockName[] {
+  const { chain, tokens } = straightPrompt(seed, count)
+  return chain.hashes.map((hash, i) => ({
+    ...{ hash, root: chain.root, parent: chain.hashes[i - 1] ?? chain.root },
+    tokens: tokens.subarray(BLOCK_TOKENS * i, BLOCK_TOKENS * (i + 1)),
+  }))
 }
 
 /** The bytes that the block of this hash has in all tests. */

@@ -1,3 +1,5 @@
+// When a disk is asked, left alone and asked again.
+
 import { afterEach, describe, expect, test } from 'vitest'
 import { type Note, note } from '../../core/signals.js'
 import { ManualClock } from '../../testing/manual-clock.js'

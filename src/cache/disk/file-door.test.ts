@@ -1,3 +1,5 @@
+// The door to the machine’s own file system.
+
 import { chmod, mkdtemp, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,3 +1,5 @@
+// Which segment goes, and what of it is copied.
+
 import { describe, expect, test } from 'vitest'
 import type { BlockHash, Root } from '../../core/block.js'
 import { chooseReclaim } from './reclaim.js'

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { fallback } from '../../native/fallback.js'
 import { FaultyDisk } from '../../testing/faulty-disk.js'
 import { ManualClock } from '../../testing/manual-clock.js'
-import { straightPrompt, toyBytes } from '../../testing/toy-blocks.js'
+import { blocksOf, toyBytes } from '../../testing/toy-blocks.js'
 import { type BlockName, PrefixIndex } from '../prefix-index.js'
 import * as tiers from './index.js'
 import type { SlowTier, Tier } from './tier.js'
@@ -80,14 +80,6 @@ const SUBJECTS: Record<keyof typeof tiers, () => Promise<Subject>> = {
 /** Why a kind may skip a case. */
 const SKIPS: Partial<Record<keyof typeof tiers, string>> = { none: 'keeps nothing, by its purpose' }
 
-function names(seed: number, blocks: number): BlockName[] {
-  const { chain, tokens } = straightPrompt(seed, blocks)
-  return chain.hashes.map((hash, i) => ({
-    ...{ hash, root: chain.root, parent: chain.hashes[i - 1] ?? chain.root },
-    tokens: tokens.subarray(64 * i, 64 * (i + 1)),
-  }))
-}
-
 describe.each(Object.keys(tiers) as (keyof typeof tiers)[])('%s', (kind) => {
   const skip = SKIPS[kind]
   const keeps = skip === undefined ? test : test.skip
@@ -95,12 +87,12 @@ describe.each(Object.keys(tiers) as (keyof typeof tiers)[])('%s', (kind) => {
 
   test('gives nothing that was not put', async () => {
     const subject = await SUBJECTS[kind]()
-    expect(await subject.get(names(1, 1)[0]!)).toBeUndefined()
+    expect(await subject.get(blocksOf(1, 1)[0]!)).toBeUndefined()
   })
 
   keeps(`gives the bytes that were put${why}`, async () => {
     const subject = await SUBJECTS[kind]()
-    const blocks = names(1, 5)
+    const blocks = blocksOf(1, 5)
     for (const block of blocks) expect(await subject.put(block)).toBe(true)
     for (const block of blocks) expect(await subject.get(block)).toEqual(toyBytes(block.hash, BLOCK))
     expect(subject.tier.status()).toMatchObject({ blocks: 5, healthy: true })
@@ -108,18 +100,20 @@ describe.each(Object.keys(tiers) as (keyof typeof tiers)[])('%s', (kind) => {
 
   keeps(`gives nothing under another root, or for other tokens${why}`, async () => {
     const subject = await SUBJECTS[kind]()
-    const [block] = names(1, 1) as [BlockName]
+    const [block] = blocksOf(1, 1) as [BlockName]
     await subject.put(block)
     const tokens = block.tokens.slice()
     tokens[63]!++
     expect(await subject.get({ ...block, tokens })).toBeUndefined()
-    expect(await subject.get({ ...block, root: names(2, 1)[0]!.hash as unknown as BlockName['root'] })).toBeUndefined()
+    expect(
+      await subject.get({ ...block, root: blocksOf(2, 1)[0]!.hash as unknown as BlockName['root'] }),
+    ).toBeUndefined()
     expect(await subject.get(block)).toBeDefined()
   })
 
   keeps(`gives nothing that was dropped${why}`, async () => {
     const subject = await SUBJECTS[kind]()
-    const [a, b] = names(1, 2) as [BlockName, BlockName]
+    const [a, b] = blocksOf(1, 2) as [BlockName, BlockName]
     await subject.put(a)
     await subject.put(b)
     await subject.drop(b)
@@ -131,7 +125,7 @@ describe.each(Object.keys(tiers) as (keyof typeof tiers)[])('%s', (kind) => {
   test('keeps within its budget', async () => {
     const subject = await SUBJECTS[kind]()
     for (let seed = 0; seed < 40; seed++) {
-      for (const block of names(seed, 2)) await subject.put(block)
+      for (const block of blocksOf(seed, 2)) await subject.put(block)
       const { usedBytes = 0, capacityBytes = 0 } = subject.tier.status() ?? {}
       expect(usedBytes).toBeLessThanOrEqual(capacityBytes)
       expect(capacityBytes).toBeLessThanOrEqual(CAPACITY)
