@@ -15,6 +15,7 @@ import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
 
 const OWNER = /^owner-(\d+)-[0-9a-f]+\.sock$/
+const STARTING = /^\.starting-[0-9a-f]+\.sock$/
 
 /** Longest path of a Unix socket, less the name (sun_path is 108 bytes on Linux, 104 on macOS). */
 const LONGEST_FOLDER = 60
@@ -36,7 +37,10 @@ export async function lockFolder(folder: string): Promise<() => Promise<void>> {
     // Renamed only once it listens: a socket that is bound but refuses would look like a dead owner's.
     await rename(join(folder, starting), join(folder, own))
     const owner = await otherOwner(folder, short.folder, own)
-    if (owner === undefined) return release
+    if (owner === undefined) {
+      await removeStarting(folder, short.folder)
+      return release
+    }
     throw new Error(
       `the cache folder ${folder} belongs to process ${owner}, which is running: ` +
         'stop it, or give this one a data folder of its own',
@@ -66,6 +70,14 @@ async function otherOwner(folder: string, shortFolder: string, own: string): Pro
     await rm(join(folder, name), { force: true })
   }
   return undefined
+}
+
+/** What openers left that died while they started. One that starts right now would be refused by us anyway. */
+async function removeStarting(folder: string, shortFolder: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    if (!STARTING.test(name) || (await answers(join(shortFolder, name)))) continue
+    await rm(join(folder, name), { force: true })
+  }
 }
 
 async function answers(path: string): Promise<boolean> {

@@ -135,6 +135,19 @@ export class SegmentLog {
     this.locations.set(block.hash, location)
   }
 
+  /**
+   * Copies the smallest segments together until there are at most `limit`: every opening starts a new one, and each is an
+   * open file.
+   */
+  async compact(limit: number): Promise<void> {
+    while (this.#sealed.size > limit) {
+      const [smallest] = [...this.#sealed].sort((a, b) => a.live.size - b.live.size)
+      if (smallest === undefined || smallest.live.size > this.copyLimit) return
+      await this.#copy([...smallest.live.values()])
+      await this.#remove(smallest)
+    }
+  }
+
   /** Removes a block from what is live; the bytes stay until its segment goes. */
   forget(hash: BlockHash): Location | undefined {
     const location = this.locations.get(hash)

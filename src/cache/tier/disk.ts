@@ -24,6 +24,8 @@ import type { BlockName } from '../prefix-index.js'
 import type { DropMode, LoadOutcome, SlowTier, SlowTierDeps, TierState } from './tier.js'
 
 const MB = 1024 * 1024
+/** Open files that the tier takes at most, give or take the segments of one run. */
+const MOST_SEGMENTS = 256
 const PROBE = 'probe.tmp'
 /** Syncs and reclaims move many blocks: they may take this much longer than one operation before they are stalls. */
 const LONG = 10
@@ -31,7 +33,7 @@ const LONG = 10
 export interface DiskOptions {
   readonly folder: string
   readonly capacityBytes: number
-  /** Length of a segment file; at most an eighth of the capacity, at least one block. */
+  /** Length of a segment file; at most an eighth of the capacity, at least a 256th and one block. */
   readonly segmentBytes?: number
   /** What is written reaches the medium after at most this long. */
   readonly syncMs?: number
@@ -93,6 +95,7 @@ class DiskTier implements SlowTier {
       await this.#log.killDoubles()
       await this.#log.dropEmpty()
       await this.#log.shrink()
+      await this.#log.compact(MOST_SEGMENTS)
     })
   }
 
@@ -309,7 +312,9 @@ function settle(options: DiskOptions, blockBytes: number): Required<DiskOptions>
     throw new Error(`cache.disk.capacityBytes: ${options.capacityBytes} is less than four blocks of ${block} bytes`)
   }
   const all = { ...DEFAULTS, ...options }
-  return { ...all, segmentBytes: Math.max(block, Math.min(all.segmentBytes, Math.floor(options.capacityBytes / 8))) }
+  const least = Math.max(block, Math.ceil(options.capacityBytes / MOST_SEGMENTS))
+  const most = Math.max(block, Math.floor(options.capacityBytes / 8))
+  return { ...all, segmentBytes: Math.min(most, Math.max(least, all.segmentBytes)) }
 }
 
 export const disk: Kind<DiskOptions, SlowTierDeps, Promise<SlowTier>> = {
