@@ -1,0 +1,155 @@
+// The part of the composition root that opens a model in process: card -> weights -> import -> tokenizer, template and
+// engine worker. Long steps (pull, import) report how far they are; each is skipped when its result is there already.
+
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import type { Backend } from './backend/backend.js'
+import { createEmbeddedBackend } from './backend/embedded.js'
+import type { CacheSetup } from './backend/embedded-protocol.js'
+import type { RootParts } from './cache/chain.js'
+import { type Config, ConfigError } from './config.js'
+import type { KvLayout } from './core/block.js'
+import { kindNamed } from './core/kind.js'
+import { type Card, loadCard, packageModels } from './model/card.js'
+import type { ModelManifest } from './model/contract.js'
+import { importGguf } from './model/import.js'
+import { type PullProgress, pull } from './model/pull.js'
+import type { ChatTemplate, Tokenizer } from './prompt/contract.js'
+import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
+import * as reasoningFormats from './prompt/reasoning/index.js'
+import { createTemplate } from './prompt/template.js'
+import { createTokenizer } from './prompt/tokenizer.js'
+import * as toolCallFormats from './prompt/tool-calls/index.js'
+import type { ModelParts } from './serve.js'
+
+/** What long work says of itself. */
+export interface OpenProgress {
+  pull?(progress: PullProgress): void
+  import?(phase: 'digest' | 'weights', doneBytes: number, totalBytes: number): void
+}
+
+/** A model with everything but where its chains start, which compose.ts adds. */
+export interface OpenedModel {
+  readonly model: Omit<ModelParts, 'root'>
+  readonly root: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>
+  readonly backend: Backend
+}
+
+/** Segments of chats that the tokenizer remembers: a turn pays for its new text only. */
+const TOKENIZER_MEMO_BYTES = 64 * 1024 * 1024
+
+/** @throws ConfigError, ModelError or Error with a sentence that says what to do. */
+export async function openEmbedded(config: Config, progress: OpenProgress = {}): Promise<OpenedModel> {
+  const { path, card } = await findWeights(config, progress)
+  const { kv } = config.cache
+  const tokenizerExport = { build: buildTokenizerJson, traits: tokenizerTraits }
+  const onProgress = progress.import
+  const { directory, manifest } = await importGguf(path, {
+    dataDir: config.dataDir,
+    kv,
+    tokenizer: tokenizerExport,
+    ...(onProgress && { onProgress }),
+  })
+  const tokenizer = await openTokenizer(directory, manifest)
+  const { layers, kvHeads, headDim, weightsDigest, tokenizerDigest } = manifest
+  const layout: KvLayout = { layers, kvHeads, headDim, dtype: kv }
+  const contextLength = windowOf(config, card, manifest)
+  const template = openTemplate(card, manifest, tokenizer)
+  const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
+  const { threads, provider, maxRunning, workingSetBytes, kernels } = config.engine
+  const backend = await createEmbeddedBackend({
+    name: 'embedded',
+    model: name,
+    workerUrl: new URL('./worker.js', import.meta.url),
+    setup: {
+      modelDirectory: directory,
+      layout,
+      contextLength,
+      engine: { threads, provider, maxRunning, workingSetBytes, kernels },
+      cache: cacheSetup(config),
+      limits: { queuedRequests: config.limits.queuedRequests, queueMs: config.limits.queueMs },
+    },
+  })
+  return {
+    backend,
+    root: { weightsDigest, tokenizerDigest, layout, rounding: kv === 'fp16' ? 'fp16' : 'none' },
+    model: {
+      name,
+      contextLength,
+      created: Math.floor(Date.now() / 1000),
+      formats: formatsOf(card, template),
+      tokenizer,
+      template,
+    },
+  }
+}
+
+/** The weights of `config.model.name`: the path of a GGUF file as it is, or what its card names, pulled when absent. */
+export async function findWeights(
+  config: Pick<Config, 'model' | 'dataDir'>,
+  progress: OpenProgress = {},
+): Promise<{ path: string; card: Card | undefined }> {
+  const { name, directory } = config.model
+  if (/\.gguf$/i.test(name)) {
+    if (!existsSync(name)) throw new ConfigError(`model.name: there is no file '${name}'`)
+    return { path: name, card: undefined }
+  }
+  const card = await loadCard(name, [packageModels(), join(config.dataDir, 'cards')])
+  const onProgress = progress.pull
+  const path = await pull(card, { directory, localDirectory: config.dataDir, ...(onProgress && { onProgress }) })
+  return { path, card }
+}
+
+async function openTokenizer(directory: string, manifest: ModelManifest): Promise<Tokenizer> {
+  const { bosTokenId, addBos, eosTokenIds } = manifest
+  const json = await readFile(join(directory, 'tokenizer.json'), 'utf8')
+  return createTokenizer(json, { bosTokenId, addBos, eosTokenIds, memoBytes: TOKENIZER_MEMO_BYTES })
+}
+
+/** The configured window, no longer than the card and the file say that the model was trained for. */
+function windowOf(config: Config, card: Card | undefined, manifest: ModelManifest): number {
+  const own = Math.min(card?.contextLength ?? manifest.contextLength, manifest.contextLength)
+  const asked = config.model.contextLength
+  if (asked === undefined) return own
+  if (asked > own) throw new ConfigError(`model.contextLength is ${asked}, but the model has a window of ${own} tokens`)
+  return asked
+}
+
+function openTemplate(card: Card | undefined, manifest: ModelManifest, tokenizer: Tokenizer): ChatTemplate {
+  const source = card?.template ?? manifest.template
+  const [eos] = manifest.eosTokenIds
+  return createTemplate(source ?? "{{ raise_exception('this model has no chat template: use /v1/completions') }}", {
+    bosToken: manifest.bosTokenId === undefined ? '' : tokenizer.spellingOf(manifest.bosTokenId),
+    eosToken: eos === undefined ? '' : tokenizer.spellingOf(eos),
+    toolFallback: card?.toolFallback,
+    dateNow: () => new Date(),
+  })
+}
+
+/** The card's formats as the dialects take them. */
+function formatsOf(card: Card | undefined, template: ChatTemplate): ModelParts['formats'] {
+  if (card === undefined) return {}
+  const { toolCalls, reasoning } = card.formats
+  const prompt = reasoning === 'none' ? '' : endOfPrompt(template)
+  return {
+    ...(toolCalls !== 'none' && {
+      toolCalls: () => kindNamed(toolCallFormats, toolCalls, 'formats.toolCalls').create({}, undefined),
+    }),
+    ...(reasoning !== 'none' && {
+      reasoning: () => kindNamed(reasoningFormats, reasoning, 'formats.reasoning').create({}, { prompt }),
+    }),
+  }
+}
+
+/** What stands right before the answer: some templates open the reasoning there. */
+function endOfPrompt(template: ChatTemplate): string {
+  const text = template.render([{ role: 'user', content: 'x' }], { tools: [], addGenerationPrompt: true })
+  return text.slice(-64)
+}
+
+function cacheSetup(config: Config): CacheSetup {
+  const { enabled, memoryBytes, diskBytes, evictor, restore } = config.cache
+  const disk = diskBytes > 0 && { disk: { folder: join(config.dataDir, 'blocks'), capacityBytes: diskBytes } }
+  return { enabled, memoryBytes, evictor, restore, ...(disk && disk) }
+}

@@ -1,0 +1,27 @@
+// What the engine needs of the thing that computes: one sequence's prefill, or one token for several sequences. The
+// ONNX runner implements it; tests use a double whose logits are a hash of the KV, so that a wrong row is a wrong token.
+
+import type { KvLayout } from '../core/block.js'
+import type { Slot } from './slot.js'
+
+export interface DecodeRow {
+  readonly slot: Slot
+  /** The token to append; its position is `slot.length`. */
+  readonly id: number
+}
+
+/** Calls never overlap. Returned logits are the caller's until the next call. */
+export interface Runner {
+  readonly layout: KvLayout
+  readonly vocabSize: number
+  /** Rows that one `decode` takes at most. */
+  readonly decodeRows: number
+  /**
+   * Computes `ids` (one or more) behind the slot's rows, appends their KV and returns the last one's logits [vocab].
+   * Cut anywhere, the results are the same to the bit, as long as no run has a single token.
+   */
+  prefill(slot: Slot, ids: Int32Array): Promise<Float32Array>
+  /** Appends one token to each row's slot; logits [vocab] in the order of the rows. */
+  decode(rows: readonly DecodeRow[]): Promise<readonly Float32Array[]>
+  close(): Promise<void>
+}

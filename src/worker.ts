@@ -1,0 +1,196 @@
+// The worker thread: joins model, cache and engine, as compose.ts does for the HTTP side. Everything that touches KV bytes
+// runs here, because a run of the graph holds its thread. Invariant: it says `ready` or `refused` once, then serves until
+// it is told to close; a fault of the engine ends the process's worker, and the embedded backend starts a new one.
+
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
+import type { CacheStatus } from './backend/backend.js'
+import {
+  type CacheCall,
+  encodeError,
+  type FromCall,
+  type FromJob,
+  type FromWorker,
+  type SignalName,
+  type ToJob,
+  type ToWorker,
+  type WorkerSetup,
+} from './backend/embedded-protocol.js'
+import type { KvCache } from './cache/contract.js'
+import { openKvCache } from './cache/kv-cache.js'
+import { BLOCK_TOKENS, blockBytes } from './core/block.js'
+import { systemClock } from './core/clock.js'
+import type { GenerateEvent } from './core/events.js'
+import type { Job } from './core/request.js'
+import { cacheMoved, note, stepDone } from './core/signals.js'
+import { Engine } from './engine/engine.js'
+import { createGrammars } from './engine/grammar.js'
+import { openRunner } from './engine/runner.js'
+import { WorkingSet } from './engine/working-set.js'
+import type { ModelManifest } from './model/contract.js'
+import { DECODE_ROWS } from './model/graph/attention-decode.js'
+import { chooseKernels } from './native/index.js'
+import { createTokenizer } from './prompt/tokenizer.js'
+
+if (parentPort === null) throw new Error('worker.js is started by the embedded backend')
+const parent = parentPort
+const setup = workerData as WorkerSetup
+
+const say = (message: FromWorker) => parent.postMessage(message)
+
+forwardSignals()
+try {
+  const house = await open()
+  parent.on('message', (message: ToWorker) => void receive(house, message))
+  house.engine.done.catch((fault: unknown) => {
+    throw fault
+  })
+  say({ type: 'ready' })
+  watchState(house)
+} catch (fault) {
+  say({ type: 'refused', message: fault instanceof Error ? fault.message : String(fault) })
+}
+
+interface House {
+  readonly engine: Engine
+  readonly cache: KvCache
+  readonly workingSet: WorkingSet
+}
+
+async function open(): Promise<House> {
+  const { modelDirectory, layout, contextLength, engine: options } = setup
+  const kernels = chooseKernels(options.kernels)
+  const [manifestText, tokenizerJson] = await Promise.all([
+    readFile(join(modelDirectory, 'manifest.json'), 'utf8'),
+    readFile(join(modelDirectory, 'tokenizer.json'), 'utf8'),
+  ])
+  const manifest = JSON.parse(manifestText) as ModelManifest
+  const { vocabSize, bosTokenId, addBos, eosTokenIds } = manifest
+  const tokenizer = createTokenizer(tokenizerJson, { bosTokenId, addBos, eosTokenIds, memoBytes: 0 })
+  const { threads, provider, maxRunning, workingSetBytes } = options
+  const workingSet = new WorkingSet({
+    layout,
+    contextLength,
+    capacityBytes: workingSetBytes,
+    reuse: setup.cache.enabled,
+  })
+  const cache = await openCache()
+  const runner = await openRunner({
+    directory: modelDirectory,
+    layout,
+    vocabSize,
+    decodeRows: DECODE_ROWS,
+    threads,
+    provider,
+  })
+  const grammars = createGrammars(tokenizer)
+  const { queuedRequests, queueMs } = setup.limits
+  const engine = new Engine(
+    { maxRunning, queuedRequests, queueMs },
+    { runner, cache, workingSet, kernels, clock: systemClock, tokenizer, grammars },
+  )
+  return { engine, cache, workingSet }
+}
+
+async function openCache(): Promise<KvCache> {
+  const { enabled, memoryBytes, evictor, restore, disk } = setup.cache
+  const bytes = blockBytes(setup.layout)
+  if (!enabled) return openKvCache({ blockBytes: bytes, memoryBytes: 0 })
+  return openKvCache({ blockBytes: bytes, memoryBytes, evictor, restore, ...(disk && { disk }) })
+}
+
+async function receive(house: House, message: ToWorker): Promise<void> {
+  const { port } = message
+  if (message.type === 'generate') {
+    await generate(house, message.job, port)
+    return
+  }
+  let answer: FromCall
+  try {
+    const value = message.type === 'close' ? await close(house) : await callCache(house, message.call)
+    answer = { type: 'value', value }
+  } catch (error) {
+    answer = { type: 'failure', error: encodeError(error) }
+  }
+  port.postMessage(answer)
+  port.close()
+}
+
+/** Pumps a job's events up its port: what one step gave goes in one message. */
+async function generate({ engine }: House, job: Job, port: MessagePort): Promise<void> {
+  const abort = new AbortController()
+  const stop = () => abort.abort(new Error('the request was cancelled'))
+  port.on('message', (message: ToJob) => {
+    if (message.type === 'abort') stop()
+  })
+  port.on('close', stop)
+  const send = (message: FromJob) => port.postMessage(message)
+  let batch: GenerateEvent[] = []
+  const flush = () => {
+    if (batch.length > 0) send({ type: 'events', events: batch })
+    batch = []
+  }
+  try {
+    for await (const event of engine.generate(job, abort.signal)) {
+      if (batch.push(event) === 1) queueMicrotask(() => queueMicrotask(flush))
+    }
+    flush()
+    send({ type: 'end' })
+  } catch (error) {
+    flush()
+    send({ type: 'failure', error: encodeError(error) })
+  }
+}
+
+async function callCache({ cache, workingSet }: House, call: CacheCall): Promise<unknown> {
+  if (call.name === 'unpin') return cache.unpin(call.id)
+  if (call.name === 'clear') {
+    workingSet.clear()
+    return cache.clear()
+  }
+  const tiers: CacheStatus['tiers'] = [{ tier: 'working', ...workingSet.status() }, ...cache.status()]
+  const status: CacheStatus = {
+    tiers,
+    pins: cache.pins(),
+    blockBytes: blockBytes(setup.layout),
+    blockTokens: BLOCK_TOKENS,
+  }
+  return status
+}
+
+async function close({ engine, cache }: House): Promise<void> {
+  await engine.close()
+  await cache.close()
+}
+
+/** Sends the load and what is degraded whenever either changed, at most every 50 ms. */
+function watchState({ engine, cache }: House): void {
+  let last = ''
+  const timer = setInterval(() => {
+    const notes = cache
+      .status()
+      .filter(({ healthy }) => !healthy)
+      .map(({ tier, complaint }) => `${tier} tier: ${complaint ?? 'unhealthy'}`)
+    const state = { type: 'state', ...engine.load, notes } as const
+    const text = JSON.stringify(state)
+    if (text !== last) say(state)
+    last = text
+  }, 50)
+  timer.unref()
+}
+
+/** Telemetry listens on the main thread: what is published here goes there, batched by turn of the event loop. */
+function forwardSignals(): void {
+  let batch: [SignalName, unknown][] = []
+  const forward = (name: SignalName) => (payload: unknown) => {
+    if (batch.push([name, payload]) > 1) return
+    setImmediate(() => {
+      say({ type: 'signals', signals: batch })
+      batch = []
+    })
+  }
+  stepDone.subscribe(forward('stepDone'))
+  cacheMoved.subscribe(forward('cacheMoved'))
+  note.subscribe(forward('note'))
+}
