@@ -4,6 +4,7 @@
 
 import type { FastifyReply } from 'fastify'
 import type { CacheUsage } from '../core/block.js'
+import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { ApiOptions } from './contract.js'
@@ -26,9 +27,9 @@ export class Tally {
   cache: CacheUsage = { working: 0, memory: 0, disk: 0, computed: 0 }
   firstTokenAt: number | undefined
 
-  add(event: GenerateEvent, now: number): void {
+  add(event: GenerateEvent, clock: Clock): void {
     if (event.type === 'token') {
-      this.firstTokenAt ??= now
+      this.firstTokenAt ??= clock.now()
       this.completionTokens += event.ids.length
     } else if (event.type !== 'end') {
       this.promptTokens = event.promptTokens
@@ -66,7 +67,7 @@ export async function answerWhole(answering: Answering): Promise<void> {
   const { options, decoded, about, reply, tally } = answering
   const encoder = decoded.bodyEncoder(about)
   for await (const event of eventsOf(answering)) {
-    tally.add(event, options.clock.now())
+    tally.add(event, options.clock)
     encoder.event(event)
   }
   reply.header('x-refrain-cache', cacheHeader(tally.cache))
@@ -90,7 +91,7 @@ export async function answerStream(answering: Answering): Promise<unknown> {
   })
   try {
     for await (const event of eventsOf(answering)) {
-      tally.add(event, options.clock.now())
+      tally.add(event, options.clock)
       if (event.type === 'start') writer.open({ 'x-refrain-cache': cacheHeader(event.cache) })
       writer.write(encoder.event(event))
     }

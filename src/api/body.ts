@@ -10,7 +10,8 @@ import { asObject } from './dialect/fields.js'
 export function readBody(bytes: unknown): RawBody {
   if (!Buffer.isBuffer(bytes) || bytes.length === 0) throw new RefrainError('invalid_json', 'the body is empty')
   if (!isUtf8(bytes)) throw new RefrainError('invalid_json', 'the body is not valid UTF-8')
-  const text = bytes.toString('utf8')
+  // Some shells put a byte order mark in front of what they send.
+  const text = bytes.toString('utf8').replace(/^\uFEFF/, '')
   return { text, value: asObject(parse(text), '') }
 }
 

@@ -2,6 +2,7 @@
 // Invariant: the work of a request is stopped by its own client's leaving, and by nothing else but slowness and a drain.
 
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { Clock } from '../core/clock.js'
 import type { ErrorCode } from '../core/errors.js'
 import type { Priority } from '../core/request.js'
 import { requestSettled } from '../core/signals.js'
@@ -21,7 +22,6 @@ const CLIENT_GONE_STATUS = 499
 
 export function generateRoute(dialect: Dialect, options: ApiOptions, active: Active) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const startedAt = options.clock.now()
     const tally = new Tally()
     const stop = new AbortController()
     let failure: unknown
@@ -52,7 +52,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
       reply.hijack()
     } finally {
       active.delete(stop)
-      settle({ request, tally, startedAt, model, failure, now: options.clock.now() })
+      settle(request, { tally, model, failure, clock: options.clock })
     }
     return reply
   }
@@ -87,15 +87,19 @@ function reportUnknown(failure: unknown): void {
   if (asRefrainError(failure).code === 'internal') reportFault(failure)
 }
 
-function settle(outcome: {
-  readonly request: FastifyRequest
+export interface Outcome {
   readonly tally: Tally
-  readonly startedAt: number
   readonly model: string
+  /** What was thrown or told in-band; undefined: all went well. */
   readonly failure: unknown
-  readonly now: number
-}): void {
-  const { request, tally, startedAt, failure, now } = outcome
+  readonly clock: Clock
+}
+
+/** Says, once per request, what became of it. */
+export function settle(request: FastifyRequest, { tally, model, failure, clock }: Outcome): void {
+  if (request.settled) return
+  request.settled = true
+  const { startedAt } = request
   const session = request.headers['x-refrain-session']
   const error: ErrorCode | 'client_gone' | undefined =
     failure === undefined ? undefined : failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
@@ -103,14 +107,14 @@ function settle(outcome: {
     id: request.id,
     tenant: request.tenant.name,
     route: request.routeOptions.url ?? '',
-    model: outcome.model,
+    model,
     status: statusOf(failure),
     ...(error === undefined ? {} : { error }),
     promptTokens: tally.promptTokens,
     completionTokens: tally.completionTokens,
     ...tally.cache,
     ...(tally.firstTokenAt === undefined ? {} : { ttftMs: tally.firstTokenAt - startedAt }),
-    durationMs: now - startedAt,
+    durationMs: clock.now() - startedAt,
     ...(typeof session === 'string' ? { session } : {}),
   })
 }

@@ -12,7 +12,7 @@ import type { RawBody } from './dialect/contract.js'
 import { custom, type Field, invalid, kindOf, number, readFields, readingOf, schemaOf } from './dialect/fields.js'
 import { chatFields, decodeChat } from './dialect/openai-chat.js'
 import { isLoopback } from './gate.js'
-import { type Active, envelopeOf, nameIgnored } from './generate-route.js'
+import { type Active, envelopeOf, nameIgnored, settle } from './generate-route.js'
 import type { Route } from './route.js'
 
 /** How long a warmed prefix stays when nothing is said; the shorter of the two that Anthropic's API offers. */
@@ -128,16 +128,19 @@ async function warm(
     if (!reply.raw.writableFinished) stop.abort(new ClientGone())
   })
   const tally = new Tally()
+  let failure: unknown
   active.add(stop)
   try {
     const job = { ...decoded.requests[0], n: 1, maxTokens: 0, pinTtlMs }
-    for await (const event of options.service.generate(job, stop.signal)) tally.add(event, options.clock.now())
+    for await (const event of options.service.generate(job, stop.signal)) tally.add(event, options.clock)
   } catch (error) {
+    failure = error
     if (!(error instanceof ClientGone)) throw error
     reply.hijack()
     return reply
   } finally {
     active.delete(stop)
+    settle(request, { tally, model: decoded.requests[0].model, failure, clock: options.clock })
   }
   reply.header('x-refrain-cache', cacheHeader(tally.cache))
   return {

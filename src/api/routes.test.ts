@@ -3,6 +3,7 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Program } from '../compose.js'
+import { type RequestSettled, requestSettled } from '../core/signals.js'
 import { ManualClock } from '../testing/manual-clock.js'
 import { chat, post, scriptedProgram } from '../testing/scripted-program.js'
 
@@ -262,6 +263,26 @@ test('the description names every route and every field that is read', async () 
   ])
   const schema = document.paths['/v1/chat/completions'].post.requestBody.content['application/json'].schema
   expect(Object.keys(schema.properties)).toEqual(expect.arrayContaining(['messages', 'tools', 'temperature', 'stop']))
+})
+
+test('a refusal is counted too, once, under its route', async () => {
+  const seen: RequestSettled[] = []
+  const stop = requestSettled.subscribe((request) => seen.push(request))
+  program = await scriptedProgram({ 'limits.bodyBytes': 300 })
+  await ask('GET', '/v1/nothing')
+  await ask('DELETE', '/v1/cache/warm/none')
+  await post(program, '/v1/chat/completions', chat('x'.repeat(400)))
+  await post(program, '/v1/chat/completions', chat('x', { n: 0 }))
+  await post(program, '/v1/cache/warm', chat('x'))
+  await ask('GET', '/v1/models')
+  stop()
+  expect(seen.map(({ route, status, error }) => [route, status, error])).toEqual([
+    ['', 404, 'not_found'],
+    ['/v1/cache/warm/:id', 404, 'not_found'],
+    ['/v1/chat/completions', 413, 'body_too_large'],
+    ['/v1/chat/completions', 400, 'invalid_request'],
+    ['/v1/cache/warm', 200, undefined],
+  ])
 })
 
 test('metrics count what was asked and answered', async () => {

@@ -6,12 +6,13 @@ import { randomUUID } from 'node:crypto'
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, type HTTPMethods } from 'fastify'
 import { RefrainError } from '../core/errors.js'
 import type { Tenant } from '../core/request.js'
+import { Tally } from './answer.js'
 import type { ApiOptions } from './contract.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
 import { refuseSocket, sendFailure, translate } from './failure.js'
 import { createGate, DEFAULT_TENANT, type Right } from './gate.js'
-import { type Active, generateRoute } from './generate-route.js'
+import { type Active, generateRoute, settle } from './generate-route.js'
 import { modelRoutes } from './model-routes.js'
 import { openapi } from './openapi.js'
 import { opsRoutes } from './ops-routes.js'
@@ -20,6 +21,10 @@ import type { Route } from './route.js'
 declare module 'fastify' {
   interface FastifyRequest {
     tenant: Tenant
+    /** On the server's clock. */
+    startedAt: number
+    /** Whether what became of it was said. */
+    settled: boolean
   }
 }
 
@@ -57,7 +62,11 @@ export function createServer(options: ApiOptions): ApiServer {
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
-  app.setErrorHandler((error, _request, reply) => sendFailure(translate(error, options.limits.bodyBytes), reply))
+  app.setErrorHandler((error, request, reply) => {
+    const failure = translate(error, options.limits.bodyBytes)
+    settle(request, { tally: new Tally(), model: '', failure, clock: options.clock })
+    sendFailure(failure, reply)
+  })
 
   const generating = (Object.values(dialects) as Dialect[]).map(
     (dialect): Route => ({
@@ -95,8 +104,11 @@ function addAccess(app: FastifyInstance, options: ApiOptions, routes: readonly R
   const gate = createGate(options.access)
   const rights = new Map<string, Right>(routes.map((route) => [`${route.method} ${route.path}`, route.right]))
   app.decorateRequest('tenant', undefined as unknown as Tenant)
+  app.decorateRequest('startedAt', 0)
+  app.decorateRequest('settled', false)
   app.addHook('onRequest', async (request: FastifyRequest, reply: FastifyReply) => {
     request.tenant = DEFAULT_TENANT
+    request.startedAt = options.clock.now()
     reply.header('x-request-id', sentId(request) ?? request.id)
     const method = request.method === 'HEAD' ? 'GET' : request.method
     const right = rights.get(`${method} ${request.routeOptions.url}`) ?? 'anyone'

@@ -31,7 +31,9 @@ export class SseWriter {
   readonly #options: SseWriterOptions
   #lastWrite: number
   #cancelTimer: () => void
-  #corked = false
+  /** What was said in this turn of the event loop: it leaves as one chunk. */
+  #pending = ''
+  #scheduled = false
   #largest = 0
   #slow = false
 
@@ -49,22 +51,24 @@ export class SseWriter {
   /** Sends the status line, unless it is out already. */
   open(headers: Readonly<Record<string, string>> = {}): void {
     if (this.isOpen) return
-    this.#cork()
     this.#options.response.writeHead(200, { ...STREAM_HEADERS, ...this.#options.headers, ...headers })
-    this.#options.response.flushHeaders()
+    this.#schedule()
   }
 
   write(text: string): void {
     if (text === '') return
     this.open()
-    this.#send(text)
+    this.#lastWrite = this.#options.clock.now()
+    this.#pending += text
+    this.#schedule()
   }
 
   /** Sends the last text and closes. */
   end(text: string): void {
-    this.write(text)
+    this.open()
     this.stop()
-    this.#options.response.end()
+    this.#options.response.end(this.#pending + text)
+    this.#pending = ''
   }
 
   /** Ends the keepalives; nothing else. */
@@ -72,29 +76,28 @@ export class SseWriter {
     this.#cancelTimer()
   }
 
-  #send(text: string): void {
-    const { response, clock, unsentBytes, onSlow } = this.#options
-    this.#lastWrite = clock.now()
-    this.#cork()
-    response.write(text)
+  #schedule(): void {
+    if (this.#scheduled) return
+    this.#scheduled = true
+    process.nextTick(() => {
+      this.#scheduled = false
+      this.#flush()
+    })
+  }
+
+  #flush(): void {
+    const { response, unsentBytes, onSlow } = this.#options
+    if (response.writableEnded) return
+    const text = this.#pending
+    this.#pending = ''
+    if (text === '') response.flushHeaders()
+    else response.write(text)
     // One large write to a client that was up to date (an echoed prompt) is no sign of a slow reader.
     this.#largest = Math.max(this.#largest, text.length)
     if (response.writableLength > unsentBytes + this.#largest && !this.#slow) {
       this.#slow = true
       onSlow()
     }
-  }
-
-  /** Gathers what is written in this turn of the event loop into one packet. */
-  #cork(): void {
-    if (this.#corked) return
-    this.#corked = true
-    const { response } = this.#options
-    response.cork()
-    process.nextTick(() => {
-      this.#corked = false
-      if (!response.writableEnded) response.uncork()
-    })
   }
 
   #onTimer(): void {

@@ -70,8 +70,9 @@ export class ScriptedAnswer {
 
   /** Text that is certain not to belong to a stop string; a possible beginning of one is held back. */
   #show(text: string): { text: string; stopString?: string } {
-    const all = this.#held + text
     const { stop } = this.#request
+    if (stop.length === 0) return { text }
+    const all = this.#held + text
     const found = stop
       .map((stopString) => ({ at: all.indexOf(stopString), stopString }))
       .filter((hit) => hit.at >= 0)

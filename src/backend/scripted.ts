@@ -116,7 +116,10 @@ class ScriptedRun {
       const answers = this.#answers(job)
       yield { type: 'start', promptTokens, cache: usage }
       for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
-        await this.#pace(steps, signal)
+        if (this.options.decodeTokensPerSecond > 0) await this.#sleep(1000 / this.options.decodeTokensPerSecond, signal)
+        // Without a pace other requests get their turns of the event loop all the same.
+        else if (steps % STEPS_PER_TURN === 0) await new Promise((resolve) => setImmediate(resolve))
+        this.#check(signal)
         for (const answer of answers) {
           if (!answer.ended) for (const event of answer.step()) yield event
         }
@@ -164,14 +167,6 @@ class ScriptedRun {
       const text = script === undefined ? echo() : script(job, choice)
       return new ScriptedAnswer({ text, choice, request, maxTokens, tokenizer })
     })
-  }
-
-  /** Waits for the next step's time; other requests get their turns of the event loop where it takes none. */
-  async #pace(steps: number, signal: AbortSignal): Promise<void> {
-    const rate = this.options.decodeTokensPerSecond
-    if (rate > 0) await this.#sleep(1000 / rate, signal)
-    else if (steps % STEPS_PER_TURN === 0) await new Promise((resolve) => setImmediate(resolve))
-    this.#check(signal)
   }
 
   #check(signal: AbortSignal): void {

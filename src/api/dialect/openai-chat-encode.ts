@@ -6,7 +6,7 @@
 import type { FinishReason, GenerateEvent, TokenLogprob } from '../../core/events.js'
 import type { CallDelta } from '../../prompt/tool-calls/contract.js'
 import type { About, BodyEncoder, StreamEncoder } from './contract.js'
-import { errorBody, SSE_END, sse, usageOf } from './openai-shape.js'
+import { errorBody, headOf, SSE_END, usageOf } from './openai-shape.js'
 import { OutputSplitter, type SplitOutput } from './output-splitter.js'
 
 export interface ChatShape {
@@ -79,7 +79,8 @@ class ChatChoices {
   }
 
   #delta(choice: number, split: SplitOutput = { content: '', reasoning: '', calls: [] }): Delta {
-    return { ...split, calls: split.calls.map((call) => this.#call(choice, call)) }
+    const { content, reasoning, calls } = split
+    return { content, reasoning, calls: calls.length === 0 ? [] : calls.map((call) => this.#call(choice, call)) }
   }
 
   #call(choice: number, { index, id, name, argumentsDelta = '' }: CallDelta): WireCall {
@@ -94,9 +95,12 @@ export class ChatStream implements StreamEncoder {
   readonly ending = SSE_END
   readonly #choices: ChatChoices
   readonly #usage: boolean
+  /** A chunk's beginning up to its choices. */
+  readonly #head: string
 
   constructor(about: About, shape: ChatShape) {
     this.#choices = new ChatChoices(about, shape)
+    this.#head = headOf('chat.completion.chunk', about)
     this.#usage = shape.includeUsage || about.forceUsage
   }
 
@@ -140,18 +144,18 @@ export class ChatStream implements StreamEncoder {
 
   #last(event: Extract<GenerateEvent, { type: 'finish' }>): string {
     if (!this.#usage) return ''
-    return sse({ ...this.#frame(), choices: [], usage: usageOf(event, this.#choices.reasoningTokens) })
+    const usage = JSON.stringify(usageOf(event, this.#choices.reasoningTokens))
+    return `data: ${this.#head},"choices":[],"usage":${usage}}\n\n`
   }
 
+  /** Written by hand around what changes: this is done for every token. */
   #chunk(choice: number, delta: object, rest: { finish: string | null; logprobs?: TokenEvent['logprobs'] }): string {
     const logprobs = rest.logprobs === undefined ? null : { content: rest.logprobs.map(wireLogprob), refusal: null }
-    const choices = [{ index: choice, delta, logprobs, finish_reason: rest.finish }]
-    return sse({ ...this.#frame(), choices, ...(this.#usage ? { usage: null } : {}) })
-  }
-
-  #frame() {
-    const { id, created, model } = this.#choices.about
-    return { id, object: 'chat.completion.chunk', created, model }
+    const finish = rest.finish === null ? 'null' : `"${rest.finish}"`
+    return (
+      `data: ${this.#head},"choices":[{"index":${choice},"delta":${JSON.stringify(delta)},` +
+      `"logprobs":${JSON.stringify(logprobs)},"finish_reason":${finish}}]${this.#usage ? ',"usage":null' : ''}}\n\n`
+    )
   }
 }
 

@@ -3,7 +3,7 @@
 
 import type { GenerateEvent, TokenLogprob } from '../../core/events.js'
 import type { About, BodyEncoder, StreamEncoder } from './contract.js'
-import { errorBody, SSE_END, sse, usageOf } from './openai-shape.js'
+import { errorBody, headOf, SSE_END, usageOf } from './openai-shape.js'
 
 export interface CompletionShape {
   readonly choices: number
@@ -21,13 +21,13 @@ interface LegacyLogprobs {
 
 export class CompletionStream implements StreamEncoder {
   readonly ending = SSE_END
-  readonly #about: About
   readonly #usage: boolean
+  readonly #head: string
   readonly #open: Set<number>
   readonly #lengths: number[]
 
   constructor(about: About, shape: CompletionShape) {
-    this.#about = about
+    this.#head = headOf('text_completion', about)
     this.#usage = shape.includeUsage || about.forceUsage
     this.#lengths = Array.from({ length: shape.choices }, () => 0)
     this.#open = new Set(this.#lengths.keys())
@@ -45,7 +45,7 @@ export class CompletionStream implements StreamEncoder {
       case 'finish': {
         const rest = [...this.#open].map((choice) => this.#chunk(choice, '', { finish: 'length' })).join('')
         if (!this.#usage) return rest
-        return rest + sse({ ...this.#frame(), choices: [], usage: usageOf(event, 0) })
+        return `${rest}data: ${this.#head},"choices":[],"usage":${JSON.stringify(usageOf(event, 0))}}\n\n`
       }
     }
   }
@@ -63,13 +63,8 @@ export class CompletionStream implements StreamEncoder {
   }
 
   #chunk(index: number, text: string, rest: { finish: string | null; logprobs?: LegacyLogprobs }): string {
-    const choices = [{ text, index, logprobs: rest.logprobs ?? null, finish_reason: rest.finish }]
-    return sse({ ...this.#frame(), choices, ...(this.#usage ? { usage: null } : {}) })
-  }
-
-  #frame() {
-    const { id, created, model } = this.#about
-    return { id, object: 'text_completion', created, model }
+    const choice = { text, index, logprobs: rest.logprobs ?? null, finish_reason: rest.finish }
+    return `data: ${this.#head},"choices":[${JSON.stringify(choice)}]${this.#usage ? ',"usage":null' : ''}}\n\n`
   }
 }
 

@@ -1,8 +1,9 @@
-// Shapes that OpenAI's two generating APIs share: usage, errors, one server-sent event. Invariant: usage always has the
+// Shapes that OpenAI's two generating APIs share: usage, errors, a chunk's beginning. Invariant: usage always has the
 // cache fields of OpenAI and of DeepSeek, zeros too, and prompt_tokens includes what was cached.
 
 import { ERRORS, RefrainError } from '../../core/errors.js'
 import type { GenerateEvent } from '../../core/events.js'
+import type { About } from './contract.js'
 
 /**
  * `usage` of an answer; prompt_cache_hit_tokens and prompt_cache_miss_tokens (DeepSeek) part prompt_tokens in two.
@@ -47,9 +48,9 @@ function typeOf(status: number): string {
   return status >= 500 ? 'server_error' : 'invalid_request_error'
 }
 
-/** One server-sent event; JSON has no line breaks of its own. */
-export function sse(payload: unknown): string {
-  return `data: ${JSON.stringify(payload)}\n\n`
+/** The members that every chunk of a stream begins with, without the closing brace. */
+export function headOf(object: string, { id, created, model }: About): string {
+  return JSON.stringify({ id, object, created, model }).slice(0, -1)
 }
 
 export const SSE_END = 'data: [DONE]\n\n'

@@ -11,16 +11,22 @@ export interface SplitOutput {
   readonly calls: readonly CallDelta[]
 }
 
+const NONE: readonly CallDelta[] = []
+
 export class OutputSplitter {
   readonly #reasoning: ReturnType<NonNullable<OutputFormats['reasoning']>> | undefined
   readonly #toolCalls: ReturnType<NonNullable<OutputFormats['toolCalls']>> | undefined
 
+  readonly #plain: boolean
+
   constructor(formats: OutputFormats) {
     this.#reasoning = formats.reasoning?.()
     this.#toolCalls = formats.toolCalls?.()
+    this.#plain = this.#reasoning === undefined && this.#toolCalls === undefined
   }
 
   push(text: string): SplitOutput {
+    if (this.#plain) return { content: text, reasoning: '', calls: NONE }
     const { reasoning, content } = this.#reasoning?.push(text) ?? { reasoning: '', content: text }
     return { reasoning, ...(this.#toolCalls?.push(content) ?? { content, calls: [] }) }
   }
