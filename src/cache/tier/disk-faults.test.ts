@@ -74,7 +74,7 @@ describe('space', () => {
   })
 
   test('refuses a budget that holds nothing', async () => {
-    await expect(new DiskHouse().open({ capacityBytes: 1000 })).rejects.toThrow('cache.disk.capacityBytes')
+    await expect(new DiskHouse().open({ capacityBytes: 1000 })).rejects.toThrow('cache.diskBytes')
   })
 })
 

@@ -309,7 +309,8 @@ function isSystemFault(error: unknown): boolean {
 function settle(options: DiskOptions, blockBytes: number): Required<DiskOptions> {
   const block = SEGMENT_HEADER_BYTES + recordBytes(blockBytes)
   if (options.capacityBytes < 4 * block) {
-    throw new Error(`cache.disk.capacityBytes: ${options.capacityBytes} is less than four blocks of ${block} bytes`)
+    const budget = `cache.diskBytes: ${options.capacityBytes} bytes`
+    throw new Error(`${budget} hold less than four blocks of ${block} bytes: raise it, or set it to 0 for no disk tier`)
   }
   const all = { ...DEFAULTS, ...options }
   const least = Math.max(block, Math.ceil(options.capacityBytes / MOST_SEGMENTS))
