@@ -104,7 +104,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
 }
 
 /** They join concrete parts and may import everything: the main thread's root, the worker thread's, the CLI. */
-const ROOTS = ['compose.ts', 'worker.ts', 'main.ts']
+const ROOTS = ['compose.ts', 'compose-embedded.ts', 'worker.ts', 'main.ts']
 
 function layerComplaint(from: string, { target, typeOnly }: Import): string | undefined {
   const here = roomOf(from)

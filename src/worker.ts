@@ -20,10 +20,11 @@ import {
 import type { KvCache } from './cache/contract.js'
 import { openKvCache } from './cache/kv-cache.js'
 import { BLOCK_TOKENS, blockBytes } from './core/block.js'
-import { systemClock } from './core/clock.js'
+import { HeldClock, systemClock } from './core/clock.js'
 import type { GenerateEvent } from './core/events.js'
 import type { Job } from './core/request.js'
 import { cacheMoved, note, stepDone } from './core/signals.js'
+import type { Runner } from './engine/contract.js'
 import { Engine } from './engine/engine.js'
 import { createGrammars } from './engine/grammar.js'
 import { openRunner } from './engine/runner.js'
@@ -75,7 +76,8 @@ async function open(): Promise<House> {
     capacityBytes: workingSetBytes,
     reuse: setup.cache.enabled,
   })
-  const cache = await openCache()
+  const deviceClock = new HeldClock(systemClock)
+  const cache = await openCache(deviceClock)
   const runner = await openRunner({
     directory: modelDirectory,
     layout,
@@ -88,16 +90,28 @@ async function open(): Promise<House> {
   const { queuedRequests, queueMs } = setup.limits
   const engine = new Engine(
     { maxRunning, queuedRequests, queueMs },
-    { runner, cache, workingSet, kernels, clock: systemClock, tokenizer, grammars },
+    { runner: heldRunner(runner, deviceClock), cache, workingSet, kernels, clock: systemClock, tokenizer, grammars },
   )
   return { engine, cache, workingSet }
 }
 
-async function openCache(): Promise<KvCache> {
+async function openCache(deviceClock: HeldClock): Promise<KvCache> {
   const { enabled, memoryBytes, evictor, restore, disk } = setup.cache
   const bytes = blockBytes(setup.layout)
   if (!enabled) return openKvCache({ blockBytes: bytes, memoryBytes: 0 })
-  return openKvCache({ blockBytes: bytes, memoryBytes, evictor, restore, ...(disk && { disk }) })
+  return openKvCache({ blockBytes: bytes, memoryBytes, evictor, restore, ...(disk && { disk }) }, { deviceClock })
+}
+
+/** Tells the clock when a run holds the thread. */
+function heldRunner(runner: Runner, clock: HeldClock): Runner {
+  return {
+    layout: runner.layout,
+    vocabSize: runner.vocabSize,
+    decodeRows: runner.decodeRows,
+    prefill: (slot, ids) => clock.hold(() => runner.prefill(slot, ids)),
+    decode: (rows) => clock.hold(() => runner.decode(rows)),
+    close: () => runner.close(),
+  }
 }
 
 async function receive(house: House, message: ToWorker): Promise<void> {

@@ -52,7 +52,8 @@ const DEFAULTS = {
   evictor: 'priority-lru',
   restore: 'cost',
   queueBytes: 256 * MB,
-  readConcurrency: 4,
+  // All of a long prefix is asked for at once: answers are only heard between the engine's steps.
+  readConcurrency: 64,
   patienceMs: 2000,
   drainMs: 10_000,
   pinnedShare: 0.5,
@@ -73,6 +74,8 @@ export const kvCacheOptions = Type.Object({
 /** What the cache stands on; all but `keys` has a default. */
 export interface KvCacheDeps {
   readonly clock?: Clock
+  /** Times the tiers' devices; stands still while the thread can't listen to them. Default: `clock`. */
+  readonly deviceClock?: Clock
   readonly crc32c?: Crc32c
   readonly files?: FileDoor
   /** Absent: blocks lie on disk in the clear, in files of mode 0600. */
@@ -107,6 +110,7 @@ export async function openKvCache(options: KvCacheOptions, deps: KvCacheDeps = {
   const { blockBytes, memoryBytes, memoryBlocks, evictor, disk, restore, readConcurrency, patienceMs, drainMs } =
     settled
   const { clock = systemClock, crc32c = kernels.crc32c, files = systemFiles, keys } = deps
+  const { deviceClock = clock } = deps
   const index = new PrefixIndex()
   const memoryOptions = {
     capacityBytes: memoryBytes,
@@ -118,9 +122,9 @@ export async function openKvCache(options: KvCacheOptions, deps: KvCacheDeps = {
     {
       index,
       memory,
-      clock,
+      clock: deviceClock,
       open: (hooks) => {
-        const below = { blockBytes, clock, crc32c, files, ...(keys && { keys }), ...hooks }
+        const below = { blockBytes, clock: deviceClock, crc32c, files, ...(keys && { keys }), ...hooks }
         return disk === undefined ? tiers.none.create({}, below) : tiers.disk.create(disk, below)
       },
     },
