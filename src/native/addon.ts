@@ -3,6 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Kernels } from './contract.js'
 
@@ -22,8 +23,7 @@ interface ExportedForm {
   readonly crc32c: Kernels['crc32c']
 }
 
-// src/native and dist/native lie equally deep, so one relative path serves both.
-const ADDON_PATH = fileURLToPath(new URL('../../build/refrain_kernels.node', import.meta.url))
+const ADDON_PATH = join(packageFolder(), 'build', 'refrain_kernels.node')
 
 /** Loads the addon at `path`. Node keeps a loaded one, so asking again is cheap. */
 export function loadAddon(path = ADDON_PATH): Addon {
@@ -39,6 +39,13 @@ export function loadAddon(path = ADDON_PATH): Addon {
     return { reason: 'the native kernels were built from other sources; run npm run build' }
   }
   return { forms: exported.map(native) }
+}
+
+/** The nearest folder above with a package.json: sources, dist/ and what the benches compile lie at different depths. */
+function packageFolder(): string {
+  let folder = dirname(fileURLToPath(import.meta.url))
+  while (!existsSync(join(folder, 'package.json')) && dirname(folder) !== folder) folder = dirname(folder)
+  return folder
 }
 
 function isForm(value: unknown): value is ExportedForm {
