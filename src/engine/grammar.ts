@@ -155,7 +155,8 @@ class GrammarEngine {
     const tokenizer = new binding.TokenizerInfo(nothing, 'RAW', 1, binding.vecIntFromJSArray([]), false)
     const compiler = new binding.GrammarCompiler(tokenizer, 1, false)
     const grammar: Handle = compiler.CompileGrammar(binding.Grammar.FromEBNF('root ::= "a"', 'root'))
-    binding.HEAPU8.fill(0, image.memory.length)
+    // What that left behind the image's end is far less than this; the rest is zero, and stays untouched.
+    binding.HEAPU8.fill(0, image.memory.length, image.memory.length + MEGABYTE)
     binding.HEAPU8.set(image.memory)
     grammar.$$.ptr = image.pointer
     const { vocabSize, eosTokenIds } = this.#vocabulary

@@ -149,7 +149,7 @@ function takeMass(logits: Float32Array, scale: Scale, topP: number): number {
 /** top_k, then top_p of what it leaves. */
 function takeBoth(logits: Float32Array, scale: Scale, topK: number, topP: number): number {
   let count = collect(logits, scale, NEAR)
-  if (count < topK) count = collect(logits, scale, BUCKETS)
+  if (count < topK) count = collect(logits, scale, bucketOfCount(logits, scale, topK) + 1)
   if (count > topK) count = cutCount(logits, scale, count, topK)
   if (topP >= 1) return count
   masses.fill(0)
@@ -173,6 +173,21 @@ function cutCount(logits: Float32Array, scale: Scale, count: number, wanted: num
   while (before + counts[bucket]! < wanted) before += counts[bucket++]!
   divide(logits, scale, count, bucket)
   return wanted
+}
+
+/** The bucket in which the `wanted`-th best token lies; the last one when there are fewer. */
+function bucketOfCount(logits: Float32Array, scale: Scale, wanted: number): number {
+  const { best } = scale
+  const inverse = scale.inverse * STEPS
+  counts.fill(0)
+  for (let id = 0; id < logits.length; id++) {
+    const distance = (best - logits[id]!) * inverse
+    if (distance < BUCKETS) counts[distance | 0]!++
+  }
+  let bucket = 0
+  let before = 0
+  while (bucket < BUCKETS - 1 && before + counts[bucket]! < wanted) before += counts[bucket++]!
+  return bucket
 }
 
 /** The bucket in which the mass reaches `target`, and the mass before it. */
