@@ -36,6 +36,10 @@ interface CountedString {
   readonly closing: TokenMask
 }
 
+/** What native code may take for a text: so much, and so much for each token. Ambiguous regexes grow with every token. */
+const BUDGET_MS = 2000
+const TOKEN_MS = 20
+
 const forgotten = new FinalizationRegistry<MatcherHandle>((native) => native.delete())
 
 export function createMatcher(parts: MatcherParts): GrammarMatcher {
@@ -50,6 +54,7 @@ class GrammarMatcher implements Matcher {
   #string: CountedString | undefined
   #mask: TokenMask | undefined
   #ended = false
+  #spentMs = 0
 
   constructor(parts: MatcherParts) {
     this.#parts = parts
@@ -104,17 +109,26 @@ class GrammarMatcher implements Matcher {
   }
 
   #take(id: number): void {
-    if (!guarded(() => this.#native.AcceptToken(id, false)))
+    if (!this.#timed(() => this.#native.AcceptToken(id, false))) {
       throw new Error(`the grammar allows token ${id} and refuses it`)
+    }
     this.#taken.push(id)
+  }
+
+  #timed<T>(call: () => T): T {
+    const started = performance.now()
+    const result = guarded(call)
+    this.#spentMs += performance.now() - started
+    if (this.#spentMs > BUDGET_MS + TOKEN_MS * this.#taken.length) {
+      throw unusable(`it took ${Math.round(this.#spentMs)} ms for ${this.#taken.length} tokens, which is too slow`)
+    }
+    return result
   }
 
   #allowed(): TokenMask {
     this.#mask ??= this.#next()
     if (!this.#mask.some((word) => word !== 0)) {
-      throw new RefrainError('invalid_grammar', 'the grammar has come to a place that no token leads out of', {
-        param: 'response_format',
-      })
+      throw unusable('it has come to a place that no token leads out of')
     }
     return this.#mask
   }
@@ -159,7 +173,7 @@ class GrammarMatcher implements Matcher {
 
   #nativeMask(): Int32Array {
     const { binding, vocabSize } = this.#parts
-    return guarded(() => {
+    return this.#timed(() => {
       const vector = this.#native.GetNextTokenBitmask(vocabSize + MAX_COUNTED)
       const mask = binding.vecIntToView(vector).slice()
       vector.delete()
@@ -187,9 +201,11 @@ function guarded<T>(call: () => T): T {
   try {
     return call()
   } catch (cause) {
-    throw new RefrainError('invalid_grammar', `the grammar failed while it was used: ${cause}`, {
-      param: 'response_format',
-      cause,
-    })
+    throw unusable(String(cause), cause)
   }
+}
+
+function unusable(what: string, cause?: unknown): RefrainError {
+  const message = `the grammar failed while it was used: ${what}`
+  return new RefrainError('invalid_grammar', message, { param: 'response_format', cause })
 }

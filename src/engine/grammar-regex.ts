@@ -106,6 +106,11 @@ class Reader {
     if (this.#peek('*') || this.#peek('+') || this.#peek('?')) throw this.#refusal('nothing to repeat')
     const [min, max] = bounds
     if (max !== undefined && max < min) throw this.#refusal(`{${min},${max}} is out of order`)
+    // (a*)* is a*: what can be split in many ways makes the matcher slow.
+    const isStar = max === undefined && min <= 1
+    if (isStar && item.kind === 'repeat' && item.max === undefined && item.min <= 1) {
+      return { ...item, min: Math.min(min, item.min) }
+    }
     return { kind: 'repeat', item, min, max }
   }
 

@@ -96,6 +96,17 @@ describe('a matcher', () => {
       two.dispose()
     }))
 
+  test('gives up a grammar that grows slower with every token', () =>
+    using(async (grammars) => {
+      const matcher = (await grammars.compile(regex('(?:\\w*\\w*\\w*\\w*)*x-'))).matcher()
+      const started = performance.now()
+      const run = () => {
+        for (let i = 0; i < 5000; i++) matcher.accept(byte('a'))
+      }
+      expect(run).toThrow('which is too slow')
+      expect(performance.now() - started).toBeLessThan(30_000)
+    }))
+
   test('masks and accept agree, in every vocabulary size around a word', async () => {
     for (const extra of [0, 1, 31, 32]) {
       const larger: GrammarVocabulary = {
