@@ -3,14 +3,15 @@
 // Method: the first 8 sessions of tau-airline, 12 turns of each, 24 tokens generated a turn; Refrain cold, again warm,
 // again after a restart (SIGTERM), again after kill -9, with the cache off, and llama-server (-np 4, its defaults, two
 // threads), one after another in one run. Ceiling: what an unbounded cache of 64-token blocks computes when the requests
-// come one after another. Arguments: --sessions N --turns N --only cold,warm,... --model FILE.gguf
+// come one after another. Arguments: --sessions N --turns N --only cold,warm,... --model FILE.gguf --peer FOLDER_OF_LLAMA_SERVER --out FILE.json
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { pulledSmolLm2 } from '../src/testing/imported-model.js'
 import { type Answer, ask, inLanes, percentile } from './workload/client.js'
-import { type Server, startLlama, startRefrain } from './workload/servers.js'
+import { llamaFolder, type Server, startLlama, startRefrain } from './workload/servers.js'
 import { type Turn, tauSessions } from './workload/tau.js'
 
 const { values } = parseArgs({
@@ -18,7 +19,8 @@ const { values } = parseArgs({
     sessions: { type: 'string', default: '8' },
     turns: { type: 'string', default: '12' },
     only: { type: 'string', default: 'cold,warm,restart,kill,off,llama' },
-    model: { type: 'string', default: '' },
+    model: { type: 'string', default: pulledSmolLm2() ?? '' },
+    peer: { type: 'string', default: llamaFolder() ?? '' },
     out: { type: 'string', default: '' },
   },
 })
@@ -100,6 +102,17 @@ async function idealOf(server: Server): Promise<number> {
 }
 
 const results: Record<string, Report> = {}
+
+async function drivePeer(): Promise<void> {
+  if (values.model === '' || values.peer === '') {
+    process.stderr.write('no weights or no llama-server: its run is left out\n')
+    return
+  }
+  const server = await startLlama({ folder: values.peer, model: values.model, args: ['-np', String(LANES), '-t', '2'] })
+  results['llama'] = await drive('llama', server, undefined)
+  await server.stop()
+}
+
 const data = mkdtempSync(join(tmpdir(), 'refrain-bench-'))
 const refrainArgs = ['--data-dir', data, '--log-level', 'warn']
 try {
@@ -125,14 +138,7 @@ try {
     results['off'] = await drive('off', server, undefined)
     await server.stop()
   }
-  if (only.has('llama') && values.model !== '') {
-    const server = await startLlama(values.model, ['-np', String(LANES), '-t', '2'])
-    if (server === undefined) process.stderr.write('llama-server is not built: its run is left out\n')
-    else {
-      results['llama'] = await drive('llama', server, undefined)
-      await server.stop()
-    }
-  }
+  if (only.has('llama')) await drivePeer()
 } finally {
   rmSync(data, { recursive: true, force: true })
 }

@@ -95,7 +95,7 @@ export async function findWeights(
     if (!existsSync(name)) throw new ConfigError(`model.name: there is no file '${name}'`)
     return { path: name, card: undefined }
   }
-  const card = await loadCard(name, [packageModels(), join(config.dataDir, 'cards')])
+  const card = await loadCard(name, [join(config.dataDir, 'cards'), packageModels()])
   const onProgress = progress.pull
   const path = await pull(card, { directory, localDirectory: config.dataDir, ...(onProgress && { onProgress }) })
   return { path, card }

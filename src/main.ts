@@ -104,7 +104,7 @@ interface PullFlags extends ConfigFlags {
 
 async function pullCard(name: string, flags: PullFlags): Promise<void> {
   const { model, dataDir } = configFrom(flags)
-  const card = await loadCard(name, [packageModels(), join(dataDir, 'cards')])
+  const card = await loadCard(name, [join(dataDir, 'cards'), packageModels()])
   const path = await withProgress((progress) =>
     pull(card, {
       directory: model.directory,

@@ -23,12 +23,14 @@ export async function startRefrain(args: readonly string[], env: Record<string, 
   return ready(child, `http://127.0.0.1:${port}`, '/ready')
 }
 
-/** Undefined: shared/tools/get-llama-server has not built one. */
-export async function startLlama(model: string, args: readonly string[]): Promise<Server | undefined> {
-  const folder = llamaFolder()
-  if (folder === undefined) return undefined
+export async function startLlama(peer: {
+  readonly folder: string
+  readonly model: string
+  readonly args: readonly string[]
+}): Promise<Server> {
   const port = await freePort()
-  const child = spawn(join(folder, 'llama-server'), ['-m', model, '--port', String(port), ...args], { stdio: 'ignore' })
+  const args = ['-m', peer.model, '--port', String(port), ...peer.args]
+  const child = spawn(join(peer.folder, 'llama-server'), args, { stdio: 'ignore' })
   return ready(child, `http://127.0.0.1:${port}`, '/health')
 }
 

@@ -114,6 +114,14 @@ describe('output with the cache on equals output with it off', () => {
     expect(on.workingSet.status().usedSlots).toBe(0)
   })
 
+  test('a choice’s biases and penalties stay its own', async () => {
+    const on = await house()
+    const sampling = { ...jobOf([1]).request.sampling, repetitionPenalty: 1.3, logitBias: { 5: -3, 7: 4 } }
+    const tokens = promptOf(12, 90)
+    const [alone] = (await ask(on, jobOf(tokens, { sampling }))).ids
+    expect((await ask(on, jobOf(tokens, { sampling, n: 3 }))).ids).toEqual([alone, alone, alone])
+  })
+
   test('random sessions at once, with a small memory and a disk (property)', async () => {
     const path = await folder()
     const off = await house({ cached: false })

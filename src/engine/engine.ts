@@ -282,7 +282,12 @@ export class Engine {
       }
       choice.slot = slot
     }
-    for (const choice of [first as Choice, ...others]) settleToken(sequence, choice, logits)
+    // Sampling works in place: each choice has a row of its own.
+    const rows = [first as Choice, ...others].map((choice) => ({
+      choice,
+      row: others.length > 0 ? logits.slice() : logits,
+    }))
+    for (const { choice, row } of rows) this.#sample(sequence, choice, row)
     this.#settle(sequence)
   }
 
@@ -312,12 +317,24 @@ export class Engine {
       count += alive.length
       for (const [i, { sequence, choice }] of alive.entries()) {
         this.#serve(sequence, 1)
+        if (sequence.phase !== 'decode') continue
         if (choice.index === 0) sequence.commitFull(choice.slot, kernels)
-        settleToken(sequence, choice, logits[i] as Float32Array)
+        this.#sample(sequence, choice, logits[i] as Float32Array)
       }
       for (const sequence of new Set(alive.map((row) => row.sequence))) this.#settle(sequence)
     }
     return count
+  }
+
+  /** Samples for one choice. What a grammar or a stop rule refuses ends this request alone; another fault is ours. */
+  #sample(sequence: Sequence, choice: Choice, logits: Float32Array): void {
+    if (sequence.phase !== 'decode') return
+    try {
+      settleToken(sequence, choice, logits)
+    } catch (fault) {
+      if (!(fault instanceof RefrainError)) throw fault
+      this.#end(sequence, fault)
+    }
   }
 
   /** Makes room for one more token; a sequence that can't have it ends. */
@@ -335,6 +352,7 @@ export class Engine {
   }
 
   #settle(sequence: Sequence): void {
+    if (sequence.phase !== 'decode') return
     if (sequence.choices.every(({ pending }) => pending === undefined)) this.#finish(sequence)
   }
 

@@ -50,7 +50,9 @@ export function chunkOf(view: PrefillView, streaming: boolean, rule: ChunkRule =
   const size = streaming ? (rule.streaming.find(({ below }) => view.depth < below)?.tokens ?? rule.alone) : rule.alone
   if (view.remaining <= size) return view.remaining
   // A chunk from a block's middle ends at a border all the same, so that blocks become full as early as they can.
-  return size - (view.depth % 64)
+  const count = size - (view.depth % 64)
+  // Never a run of one token: its kernels are others, and the prefix would not be the same to the bit.
+  return count > 1 ? count : count + Math.min(64, view.remaining - count)
 }
 
 /** Decoding rows cut into runs of at most `rows`, the most urgent first; those that do not fit take turns by `order`. */

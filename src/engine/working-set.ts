@@ -59,10 +59,12 @@ export class WorkingSet {
       }
     }
     if (best !== undefined) {
+      const { length } = best
       best.busy = true
       best.length = bestLength
       const slot = best.capacity >= capacity ? best : this.grow(best, capacity)
       if (slot !== undefined) return { slot, resident: bestLength }
+      best.length = length
       best.busy = false
     }
     const slot = this.#allocate(wanted)

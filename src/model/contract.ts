@@ -26,7 +26,7 @@ export type ModelSource =
 
 export type Architecture = 'llama' | 'qwen2' | 'qwen3'
 
-/** manifest.json beside graph.onnx, weights.bin and tokenizer.json in `<data>/models/<digest>/`. */
+/** manifest.json beside graph-<form>.onnx, weights.bin and tokenizer.json in `<data>/models/<digest>/`. */
 export interface ModelManifest {
   /** Version of the importer; a folder of another version is rebuilt. */
   readonly importer: number

@@ -37,6 +37,10 @@ describe('route', () => {
     )
   })
 
+  test('without a queue an idle backend still takes a request', () => {
+    expect(route(job, [backend('a')], { queuedRequests: 0 }).backend.name).toBe('a')
+  })
+
   test('of those the least busy, the first of equals', () => {
     const fleet = [backend('a', { running: 2 }), backend('b', { running: 1 }), backend('c', { waiting: 1 })]
     expect(route(job, fleet, limits)).toMatchObject({ backend: { name: 'b' }, reason: 'least busy' })

@@ -29,7 +29,8 @@ export function route(job: Job, fleet: readonly Backend[], limits: RouteLimits):
     const why = seen.flatMap(({ health }) => health.notes).join('; ')
     throw new RefrainError('engine_failed', `no backend is ready${why && `: ${why}`}`, { retryAfterMs: 1000 })
   }
-  const roomy = ready.filter(({ health }) => health.waiting < limits.queuedRequests)
+  // Without a queue the backend itself knows whether it can start one more.
+  const roomy = ready.filter(({ health }) => health.waiting < Math.max(1, limits.queuedRequests))
   if (roomy.length === 0) {
     const waiting = Math.min(...ready.map(({ health }) => health.waiting))
     throw new RefrainError('queue_full', `${waiting} requests are waiting already`, { retryAfterMs: 1000 })

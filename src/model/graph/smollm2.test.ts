@@ -3,11 +3,12 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { homedir, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { buildTokenizerJson, tokenizerTraits } from '../../prompt/gguf-tokenizer.js'
 import { GraphSession } from '../../testing/graph-session.js'
+import { pulledSmolLm2 } from '../../testing/imported-model.js'
 import { importGguf } from '../import.js'
 
 interface Reference {
@@ -15,7 +16,7 @@ interface Reference {
   readonly perplexity: { readonly token_ids: readonly number[]; readonly ppl: number }
 }
 
-const weights = join(homedir(), '.cache', 'refrain', 'weights', 'smollm2-135m-instruct-b179c9523d0e.gguf')
+const weights = pulledSmolLm2() ?? ''
 const fixture = join(import.meta.dirname, '../../../../shared/fixtures/smollm2-reference/reference.json')
 const present = existsSync(weights) && existsSync(fixture)
 
