@@ -11,32 +11,8 @@
 import { Worker } from 'node:worker_threads'
 import { RefrainError } from '../core/errors.js'
 import { invalidGrammar } from './grammar-text.js'
+import { type GrammarImage, type Reply, serve, type ThreadSetup, tryOut } from './grammar-thread.js'
 import { evaluateXgrammar, openInstance, usedMemory, wasmBytes } from './grammar-wasm.js'
-
-/** The state of an instance in which a grammar was compiled. */
-export interface GrammarImage {
-  readonly memory: Uint8Array
-  /** Where in it the compiled grammar is. */
-  readonly pointer: number
-  /**
-   * The thread's memory before anything was done: JavaScript holds pointers into it, so only an instance that starts with
-   * the same bytes can take the image.
-   */
-  readonly fresh: Uint8Array
-}
-
-/** What the thread is started with. Tokens' bytes lie end to end, token i at `[offsets[i], offsets[i + 1])`. */
-interface ThreadSetup {
-  readonly source: string
-  readonly file: string
-  readonly module: WebAssembly.Module
-  readonly bytes: Uint8Array
-  readonly offsets: Uint32Array
-  readonly stopTokenIds: readonly number[]
-  readonly limitBytes: number
-}
-
-type Reply = ({ readonly image: GrammarImage } | { readonly error: string }) & { readonly last: 'yes' | 'no' }
 
 export interface CompilerOptions extends Omit<ThreadSetup, 'module'> {
   readonly limitMs: number
@@ -131,9 +107,11 @@ export class GrammarCompiler {
 
   #start(module: WebAssembly.Module): Worker {
     if (this.#worker !== undefined) return this.#worker
-    const { source, file, bytes, offsets, stopTokenIds, limitBytes } = this.#options
-    const setup: ThreadSetup = { source, file, module, bytes, offsets, stopTokenIds, limitBytes }
-    const code = `(${serve.toString()})(require, ${evaluateXgrammar.toString()}, ${openInstance.toString()}, ${usedMemory.toString()})`
+    const { source, file, bytes, offsets, stopTokenIds, limitBytes, limitTokenMs } = this.#options
+    const setup: ThreadSetup = { source, file, module, bytes, offsets, stopTokenIds, limitBytes, limitTokenMs }
+    const parts = { evaluate: evaluateXgrammar, open: openInstance, used: usedMemory, attempt: tryOut }
+    const texts = Object.entries(parts).map(([name, part]) => `${name}: ${part.toString()}`)
+    const code = `(${serve.toString()})(require, { ${texts.join(', ')} })`
     this.#worker = new Worker(code, { eval: true, workerData: setup, name: 'refrain-grammar' })
     this.#worker.unref()
     return this.#worker
@@ -151,61 +129,4 @@ export class GrammarCompiler {
 function sentence(text: string): string {
   const plain = text.replace(/^\[\w+\] \S+:\d+: /, '').replace(/^Check failed: \(.*?\) is false: /, '')
   return plain.trim().slice(0, 300) || 'it cannot be compiled'
-}
-
-/** The thread. Its text is evaluated there: it may use its arguments only. */
-function serve(
-  require: NodeJS.Require,
-  evaluate: typeof evaluateXgrammar,
-  open: typeof openInstance,
-  used: typeof usedMemory,
-): void {
-  const { parentPort, workerData } = require('node:worker_threads') as typeof import('node:worker_threads')
-  const setup = workerData as ThreadSetup
-
-  /** An instance that knows the vocabulary, and its memory as it is then. */
-  const prepare = async () => {
-    const factory = evaluate(setup.source, setup.file, require)
-    const { binding, lines } = await open(factory, setup.module, 0, setup.limitBytes)
-    const fresh = used(binding.HEAPU8)
-    const tokens: Uint8Array[] = []
-    for (let i = 0; i + 1 < setup.offsets.length; i++) {
-      tokens.push(setup.bytes.subarray(setup.offsets[i], setup.offsets[i + 1]))
-    }
-    const vocabulary = binding.vecStringFromJSArray(tokens)
-    const stops = binding.vecIntFromJSArray(setup.stopTokenIds)
-    const tokenizer = new binding.TokenizerInfo(vocabulary, 'RAW', tokens.length, stops, false)
-    vocabulary.delete()
-    stops.delete()
-    const compiler = new binding.GrammarCompiler(tokenizer, 1, false)
-    return { binding, lines, compiler, fresh, base: used(binding.HEAPU8) }
-  }
-
-  let prepared: ReturnType<typeof prepare> | undefined
-  const compile = async (ebnf: string): Promise<GrammarImage> => {
-    prepared ??= prepare()
-    const { binding, lines, compiler, fresh, base } = await prepared
-    lines.length = 0
-    binding.HEAPU8.fill(0, base.length)
-    binding.HEAPU8.set(base)
-    const compiled = compiler.CompileGrammar(binding.Grammar.FromEBNF(ebnf, 'root'))
-    // A warning is something that would be ignored.
-    if (lines.length > 0) throw new Error(lines[0])
-    return { memory: used(binding.HEAPU8), pointer: compiled.$$.ptr, fresh }
-  }
-
-  parentPort?.on('message', async (ebnf: string) => {
-    try {
-      const image = await compile(ebnf)
-      parentPort.postMessage({ image, last: 'no' } satisfies Reply, [image.memory.buffer as ArrayBuffer])
-    } catch (error) {
-      const lines = (await prepared)?.lines ?? []
-      // A trap, a C++ exception (a number), no memory: the grammar's. Anything else ends the thread with an error: ours.
-      const isTrap =
-        error instanceof WebAssembly.RuntimeError || error instanceof RangeError || typeof error === 'number'
-      if (lines.length === 0 && !isTrap) throw error
-      // The stack of the instance is not what it was: a new thread serves the next.
-      parentPort.postMessage({ error: lines[0] ?? String(error), last: 'yes' } satisfies Reply)
-    }
-  })
 }

@@ -28,6 +28,9 @@ export const MAX_COUNTED = 64
 /** Up to here `minLength` alone is written out, which keeps the natural tokens at a string's borders. */
 const WRITTEN_MIN = 2
 
+/** Beginnings of names that `keyExcept` tells apart. */
+const MAX_PREFIXES = 1000
+
 /** Characters that stand for themselves in a JSON string. */
 const UNESCAPED: Ranges = [
   [0x20, 0x21],
@@ -35,15 +38,24 @@ const UNESCAPED: Ranges = [
   [0x5d, 0xd7ff],
   [0xe000, 0x10ffff],
 ]
+const UNESCAPED_ASCII: Ranges = [
+  [0x20, 0x21],
+  [0x23, 0x5b],
+  [0x5d, 0x7f],
+]
 const CONTROLS: Ranges = [
   [0x01, 0x1f],
   [0x22, 0x22],
   [0x5c, 0x5c],
 ]
 const HEX = '[0-9a-fA-F]'
-/** Four digits that are no surrogate. */
-const UNIT = `([0-9a-ce-fA-CE-F] ${HEX} | [dD] [0-7]) ${HEX} ${HEX}`
-const ESCAPE = `"\\\\" ([bfnrt\\x22\\x5c\\x2f] | "u" ${UNIT})`
+/** Without surrogates. */
+const ESCAPES = [
+  '"\\\\" [bfnrt\\x22\\x5c\\x2f]',
+  `"\\\\u" [0-9a-ce-fA-CE-F] ${HEX} ${HEX} ${HEX}`,
+  `"\\\\u" [dD] [0-7] ${HEX} ${HEX}`,
+]
+const CHARACTER = choice([oneOf(UNESCAPED), ...ESCAPES])
 
 /** A regular expression's characters as they stand in a JSON string. */
 const SPELLED: Spelling = {
@@ -93,14 +105,10 @@ export class JsonGrammar extends GrammarText {
     return this.rule(`"{" ${count.min === 0 ? `(${members})?` : members} "}"`)
   }
 
-  #character(): string {
-    return this.rule(`${oneOf(UNESCAPED)} | ${ESCAPE}`)
-  }
-
   /** A string of any or of bounded length. @throws RefrainError `invalid_grammar` when there are too many different bounds. */
   string({ min, max }: Lengths = { min: 0, max: undefined }): string {
     if (max === undefined && min <= WRITTEN_MIN) {
-      return this.rule(`"\\"" ${`${this.#character()} `.repeat(min)}${this.#character()}* "\\""`)
+      return this.rule(`"\\"" ${`${CHARACTER} `.repeat(min)}${CHARACTER}* "\\""`)
     }
     let index = this.counted.findIndex((other) => other.min === min && other.max === max)
     if (index < 0) {
@@ -119,26 +127,30 @@ export class JsonGrammar extends GrammarText {
     return this.rule(`"\\"" ${writeRegex(withoutAnchors(pattern, 'search'), SPELLED)} "\\""`)
   }
 
-  /** A string of plain characters that is none of `names`. */
-  keyExcept(names: readonly string[]): string {
-    const plain = names.filter((name) => JSON.stringify(name).length === [...name].join('').length + 2)
-    return this.rule(`"\\"" ${this.#except(plain)}  "\\""`)
-  }
-
-  /** What may stand where the rest of a key is none of `names`. */
-  #except(names: readonly string[]): string {
-    const rest = this.rule(`${oneOf(UNESCAPED)}*`)
-    if (names.length === 0) return rest
-    const byFirst = new Map<string, string[]>()
-    for (const name of names) {
-      const [first] = name
-      if (first !== undefined) byFirst.set(first, [...(byFirst.get(first) ?? []), name.slice(first.length)])
+  /**
+   * A string that is none of `names`, of characters without escapes; where it leaves the names it goes on in ASCII.
+   * Undefined when the names are too long for one rule.
+   */
+  keyExcept(names: readonly string[]): string | undefined {
+    const plain = names.filter((name) => JSON.stringify(name) === `"${name}"`)
+    const next = new Map<string, Set<number>>([['', new Set()]])
+    for (const name of plain) {
+      let before = ''
+      for (const character of name) {
+        next.get(before)!.add(character.codePointAt(0)!)
+        before += character
+        if (!next.has(before)) next.set(before, new Set())
+        if (next.size > MAX_PREFIXES) return undefined
+      }
     }
-    const taken = [...byFirst.keys()].map((first) => [first.codePointAt(0)!, first.codePointAt(0)!] as const)
-    const options = [...byFirst].map(([first, tails]) => `${literal(first)} ${this.#except(tails)}`)
-    options.push(`${oneOf(subtract(UNESCAPED, union(taken)))} ${rest}`)
-    if (!names.includes('')) options.push('""')
-    return this.rule(options.join(' | '))
+    const leaves = [...next].flatMap(([prefix, following]) => {
+      const others = subtract(UNESCAPED_ASCII, union([...following].map((code) => [code, code] as const)))
+      return others.length === 0 ? [] : [`${literal(prefix)} ${oneOf(others)}`]
+    })
+    const options = [`${choice(leaves)} ${oneOf(UNESCAPED)}*`]
+    const short = [...next.keys()].filter((prefix) => !plain.includes(prefix))
+    if (short.length > 0) options.push(choice(short.map(literal)))
+    return this.rule(`"\\"" ${choice(options)} "\\""`)
   }
 }
 

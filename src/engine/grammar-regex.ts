@@ -1,7 +1,7 @@
 // Regular expressions in ECMAScript's syntax, read into a tree and written as EBNF. Invariant: what cannot be expressed
 // (looking around, back references, word borders, Unicode properties, flags) is refused by name, never ignored.
 
-import { ANY, choice, invalidGrammar, literal, oneOf, type Ranges, subtract, union } from './grammar-text.js'
+import { ANY, bare, choice, invalidGrammar, literal, oneOf, type Ranges, subtract, union } from './grammar-text.js'
 
 export type RegexNode =
   /** One character of the set. */
@@ -257,7 +257,7 @@ export function writeRegex(node: RegexNode, spelling: Spelling): string {
     case 'choice':
       return choice(node.items.map((item) => writeRegex(item, spelling)))
     case 'repeat': {
-      const item = `(${writeRegex(node.item, spelling)})`
+      const item = `(${bare(writeRegex(node.item, spelling))})`
       if (node.max === 0) return '""'
       if (node.max === undefined && node.min <= 1) return item + (node.min === 0 ? '*' : '+')
       return `${item}{${node.min},${node.max ?? ''}}`
@@ -276,7 +276,7 @@ function writeSequence(items: readonly RegexNode[], spelling: Spelling): string 
     if (run !== '') parts.push(spelling.text(run))
     run = ''
   }
-  for (const item of items) {
+  for (const item of flat(items)) {
     if (item.kind === 'set' && isSingle(item.ranges)) run += String.fromCodePoint(item.ranges[0]![0])
     else {
       flush()
@@ -285,6 +285,11 @@ function writeSequence(items: readonly RegexNode[], spelling: Spelling): string 
   }
   flush()
   return parts.length === 0 ? '""' : `(${parts.join(' ')})`
+}
+
+/** Sequences in the sequence are part of it. */
+function flat(items: readonly RegexNode[]): readonly RegexNode[] {
+  return items.flatMap((item) => (item.kind === 'sequence' ? flat(item.items) : [item]))
 }
 
 const EVERYTHING: RegexNode = { kind: 'repeat', item: { kind: 'set', ranges: ANY }, min: 0, max: undefined }

@@ -133,7 +133,8 @@ function writeObject(scope: Scope, schema: Schema, path: string): string {
   }
   // Closed unless it is open by its own words.
   const value = additional === undefined ? undefined : scope.orNothing(additional, `${path}/additionalProperties`)
-  const extra = value === undefined ? undefined : scope.text.rule(`${scope.text.keyExcept(names)} ": " ${value}`)
+  const key = value === undefined ? undefined : scope.text.keyExcept(names)
+  const extra = key === undefined ? undefined : scope.text.rule(`${key} ": " ${value}`)
   const { min, max } = lengthsOf(schema, 'Properties')
   const least = members.filter(({ optional }) => !optional).length
   if (least < min || (max !== undefined && (extra !== undefined || members.length > max))) {

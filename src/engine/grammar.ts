@@ -6,13 +6,14 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { LRUCache } from 'lru-cache'
 import type { Constraint } from '../core/request.js'
-import { GrammarCompiler, type GrammarImage } from './grammar-compiler.js'
+import { GrammarCompiler } from './grammar-compiler.js'
 import { type Lengths, MAX_COUNTED } from './grammar-json.js'
 import { createMatcher, type Matcher, type MatcherParts } from './grammar-matcher.js'
 import { PLAIN, parseRegex, withoutAnchors, writeRegex } from './grammar-regex.js'
 import { anyObjectGrammar, schemaGrammar, type WrittenGrammar } from './grammar-schema.js'
 import { StringTokens, type Vocabulary } from './grammar-string.js'
 import { GrammarText, invalidGrammar } from './grammar-text.js'
+import type { GrammarImage } from './grammar-thread.js'
 import { evaluateXgrammar, type Handle, type ModuleFactory, openInstance } from './grammar-wasm.js'
 
 export type { Matcher } from './grammar-matcher.js'
@@ -32,6 +33,8 @@ export interface GrammarLimits {
   readonly cacheBytes: number
   /** Memory of one grammar, compiling or compiled. */
   readonly grammarBytes: number
+  /** A grammar that takes longer to match one token is refused; what a text may take is in grammar-matcher.ts. */
+  readonly tokenMs: number
   /** The compiler's thread ends after so long without work. */
   readonly idleMs: number
   /** Grammars that may wait to be compiled. */
@@ -42,6 +45,7 @@ export const GRAMMAR_LIMITS: GrammarLimits = {
   compileMs: 20_000,
   cacheBytes: 256 * MEGABYTE,
   grammarBytes: 512 * MEGABYTE,
+  tokenMs: 250,
   idleMs: 60_000,
   maxWaiting: 32,
 }
@@ -122,9 +126,9 @@ class GrammarEngine {
     this.#strings = new StringTokens(vocabulary)
     this.#vocabulary = vocabulary
     this.#limits = limits
-    const { compileMs: limitMs, grammarBytes: limitBytes, idleMs, maxWaiting } = limits
+    const { compileMs: limitMs, grammarBytes: limitBytes, tokenMs: limitTokenMs, idleMs, maxWaiting } = limits
     const stopTokenIds = vocabulary.eosTokenIds
-    const settings = { source, file, stopTokenIds, limitMs, limitBytes, idleMs, maxWaiting }
+    const settings = { source, file, stopTokenIds, limitMs, limitBytes, limitTokenMs, idleMs, maxWaiting }
     this.#compiler = new GrammarCompiler({ ...settings, ...spell(vocabulary) })
   }
 
