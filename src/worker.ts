@@ -26,7 +26,7 @@ import type { Job } from './core/request.js'
 import { cacheMoved, note, stepDone } from './core/signals.js'
 import type { Runner } from './engine/contract.js'
 import { Engine } from './engine/engine.js'
-import { createGrammars } from './engine/grammar.js'
+import { createGrammars, type Grammars } from './engine/grammar.js'
 import { openRunner } from './engine/runner.js'
 import { WorkingSet } from './engine/working-set.js'
 import type { ModelManifest } from './model/contract.js'
@@ -57,6 +57,7 @@ interface House {
   readonly engine: Engine
   readonly cache: KvCache
   readonly workingSet: WorkingSet
+  readonly grammars: Grammars
 }
 
 async function open(): Promise<House> {
@@ -92,7 +93,7 @@ async function open(): Promise<House> {
     { maxRunning, queuedRequests, queueMs },
     { runner: heldRunner(runner, deviceClock), cache, workingSet, kernels, clock: systemClock, tokenizer, grammars },
   )
-  return { engine, cache, workingSet }
+  return { engine, cache, workingSet, grammars }
 }
 
 async function openCache(deviceClock: HeldClock): Promise<KvCache> {
@@ -173,8 +174,9 @@ async function callCache({ cache, workingSet }: House, call: CacheCall): Promise
   return status
 }
 
-async function close({ engine, cache }: House): Promise<void> {
+async function close({ engine, cache, grammars }: House): Promise<void> {
   await engine.close()
+  await grammars.close()
   await cache.close()
 }
 
