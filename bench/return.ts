@@ -16,7 +16,7 @@ const TOKENS = 4000
 
 /** About `TOKENS` tokens of text that no other round has. */
 function sessionOf(round: number): readonly unknown[] {
-  const words = Array.from({ length: 790 }, (_, i) => `step ${(i * 7919 + round * 104_729) % 9973} done;`)
+  const words = Array.from({ length: 505 }, (_, i) => `step ${(i * 7919 + round * 104_729) % 9973} done;`)
   return [{ role: 'user', content: `Round ${round}. ${words.join(' ')}` }]
 }
 
