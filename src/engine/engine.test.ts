@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, describe, expect, test } from 'vitest'
 import { blockBytes } from '../core/block.js'
+import { RefrainError } from '../core/errors.js'
 import {
   ask,
   type EngineHouse,
@@ -16,6 +17,7 @@ import {
   openHouse,
   promptOf,
 } from '../testing/engine-house.js'
+import type { Matcher } from './grammar.js'
 
 const houses: EngineHouse[] = []
 const folders: string[] = []
@@ -224,6 +226,28 @@ describe('limits and endings', () => {
     await expect(on.engine.done).rejects.toThrow('the graph is broken')
     await failed
     await on.cache.close()
+  })
+
+  test('a grammar that gives up ends its own request alone', async () => {
+    const mask = () => {
+      throw new RefrainError('invalid_grammar', 'the grammar is too slow')
+    }
+    const matcher: Matcher = {
+      mask,
+      accept: () => true,
+      finished: false,
+      fork: () => matcher,
+      dispose: () => undefined,
+    }
+    const on = await house({
+      grammars: { compile: async () => ({ matcher: () => matcher }), close: async () => undefined },
+    })
+    const constrained = ask(on, jobOf(promptOf(1, 90), { n: 2, constraint: { kind: 'json' } }))
+    const refused = expect(constrained).rejects.toMatchObject({ code: 'invalid_grammar' })
+    const other = await ask(on, jobOf(promptOf(2, 90)))
+    await refused
+    expect(other.ids).toEqual(await uncached(promptOf(2, 90)))
+    expect(on.workingSet.status().usedSlots).toBe(0)
   })
 
   test('no tokens asked for: the prompt is computed and pinned', async () => {

@@ -7,6 +7,7 @@ import { systemClock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { GenerateRequest, Job, Sampling } from '../core/request.js'
 import { Engine, type EngineOptions } from '../engine/engine.js'
+import type { Grammars } from '../engine/grammar.js'
 import { WorkingSet } from '../engine/working-set.js'
 import { chooseKernels } from '../native/index.js'
 import { createHashRunner } from './hash-runner.js'
@@ -33,6 +34,8 @@ export interface HouseOptions {
   readonly workingSetBytes?: number
   /** False: the baseline without any cache. */
   readonly cached?: boolean
+  /** Absent: constrained output is refused. */
+  readonly grammars?: Grammars
   readonly runMs?: number
   readonly onRun?: (kind: 'prefill' | 'decode', tokens: number) => void
 }
@@ -65,7 +68,7 @@ export async function openHouse(options: HouseOptions = {}) {
       kernels: chooseKernels('auto'),
       clock: systemClock,
       tokenizer: createPlainTokenizer(VOCAB),
-      grammars: undefined,
+      grammars: options.grammars,
     },
   )
   return {
