@@ -15,7 +15,7 @@ import { type Card, loadCard, packageModels } from './model/card.js'
 import type { ModelManifest } from './model/contract.js'
 import { importGguf } from './model/import.js'
 import { type PullProgress, pull } from './model/pull.js'
-import type { ChatTemplate, Tokenizer } from './prompt/contract.js'
+import type { ChatTemplate, ModelFormats, Tokenizer } from './prompt/contract.js'
 import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
 import * as reasoningFormats from './prompt/reasoning/index.js'
 import { createTemplate } from './prompt/template.js'
@@ -56,6 +56,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   const layout: KvLayout = { layers, kvHeads, headDim, dtype: kv }
   const contextLength = windowOf(config, card, manifest)
   const template = openTemplate(card, manifest, tokenizer)
+  const formats = formatsOf(card)
   const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
   const { threads, provider, maxRunning, workingSetBytes, kernels } = config.engine
   const backend = await createEmbeddedBackend({
@@ -78,7 +79,8 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
       name,
       contextLength,
       created: Math.floor(Date.now() / 1000),
-      formats: formatsOf(card, template),
+      formats,
+      visibleSpecials: formats.specials.flatMap((spelling) => tokenizer.specialId(spelling) ?? []),
       tokenizer,
       template,
     },
@@ -127,25 +129,21 @@ function openTemplate(card: Card | undefined, manifest: ModelManifest, tokenizer
   })
 }
 
-/** The card's formats as the dialects take them. */
-function formatsOf(card: Card | undefined, template: ChatTemplate): ModelParts['formats'] {
-  if (card === undefined) return {}
+/** The card's formats as the path of a request takes them. */
+function formatsOf(card: Card | undefined): ModelFormats {
+  if (card === undefined) return { specials: [] }
   const { toolCalls, reasoning } = card.formats
-  const prompt = reasoning === 'none' ? '' : endOfPrompt(template)
+  const calls = kindNamed(toolCallFormats, toolCalls, 'formats.toolCalls')
+  const thoughts = kindNamed(reasoningFormats, reasoning, 'formats.reasoning')
   return {
+    specials: calls.specials,
     ...(toolCalls !== 'none' && {
-      toolCalls: () => kindNamed(toolCallFormats, toolCalls, 'formats.toolCalls').create({}, undefined),
+      toolCalls: (tools) => calls.create({}, { tools }),
+      callStructure: calls.calls,
+      callTrigger: calls.trigger,
     }),
-    ...(reasoning !== 'none' && {
-      reasoning: () => kindNamed(reasoningFormats, reasoning, 'formats.reasoning').create({}, { prompt }),
-    }),
+    ...(reasoning !== 'none' && { reasoning: (prompt) => thoughts.create({}, { prompt }) }),
   }
-}
-
-/** What stands right before the answer: some templates open the reasoning there. */
-function endOfPrompt(template: ChatTemplate): string {
-  const text = template.render([{ role: 'user', content: 'x' }], { tools: [], addGenerationPrompt: true })
-  return text.slice(-64)
 }
 
 function cacheSetup(config: Config): CacheSetup {

@@ -21,7 +21,8 @@ function house(aliases: Record<string, string> = {}) {
     name,
     contextLength: 1000,
     created: 0,
-    formats: {},
+    formats: { specials: [] },
+    visibleSpecials: [],
     tokenizer,
     template,
     root: () => root,
@@ -31,7 +32,7 @@ function house(aliases: Record<string, string> = {}) {
     model: name,
     async *generate(job): AsyncGenerator<GenerateEvent> {
       jobs.push(job)
-      yield { type: 'start', promptTokens: job.tokens.length, cache }
+      yield { type: 'start', promptTokens: job.tokens.length, cache, committedTokens: 0 }
       yield { type: 'token', choice: 0, ids: [1], text: 'out' }
       yield { type: 'finish', promptTokens: job.tokens.length, completionTokens: 1, cache, committedTokens: 0 }
     },
@@ -118,14 +119,14 @@ describe('the path', () => {
     expect(ids[1]).toMatchObject({ text: 'EF' })
   })
 
-  test('what needs no backend is refused before one is asked', () => {
+  test('what needs no backend is refused before one is asked', async () => {
     const { service, jobs } = house()
-    const refused = (more: Partial<GenerateRequest>) => () => service.generate(request(more), never)
-    expect(refused({ model: 'third' })).toThrow(expect.objectContaining({ code: 'model_not_found', param: 'model' }))
-    expect(refused({ prompt: { kind: 'text', text: '' } })).toThrow(expect.objectContaining({ param: 'prompt' }))
-    expect(refused({ prompt: { kind: 'text', text: 'x'.repeat(3000) } })).toThrow(
-      expect.objectContaining({ code: 'context_length_exceeded' }),
-    )
+    const refused = (more: Partial<GenerateRequest>) => eventsOf(service.generate(request(more), never))
+    await expect(refused({ model: 'third' })).rejects.toMatchObject({ code: 'model_not_found', param: 'model' })
+    await expect(refused({ prompt: { kind: 'text', text: '' } })).rejects.toMatchObject({ param: 'prompt' })
+    await expect(refused({ prompt: { kind: 'text', text: 'x'.repeat(3000) } })).rejects.toMatchObject({
+      code: 'context_length_exceeded',
+    })
     expect(jobs).toEqual([])
   })
 })

@@ -9,13 +9,17 @@ import type { Root } from './core/block.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
 import type { GenerateRequest, Job, Prompt } from './core/request.js'
-import type { ChatTemplate, Tokenizer } from './prompt/contract.js'
+import type { ChatTemplate, ModelFormats, Tokenizer } from './prompt/contract.js'
+import { splitEvents } from './prompt/split-events.js'
 import { type RouteLimits, route } from './router/router.js'
 
 /** A model with all that turns a request into a job for it. */
 export interface ModelParts extends ServedModel {
   readonly tokenizer: Tokenizer
   readonly template: ChatTemplate
+  readonly formats: ModelFormats
+  /** Ids of `formats.specials`: they show up in the text of a chat's answer. */
+  readonly visibleSpecials: readonly number[]
   /** Where this request's chain starts: model, format, tenant and salt. */
   root(request: GenerateRequest): Root
 }
@@ -29,23 +33,28 @@ export interface ServeParts {
   readonly limits: RouteLimits
 }
 
+/** Of the rendered prompt's end, what the reasoning parser looks at. */
+const TAIL_CHARS = 256
+
 /** Longer names of models than this match no alias. */
 const NAME_CHARS = 256
 
 export function createService(parts: ServeParts): Service {
   const resolve = resolver(parts)
 
-  const generate = (request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent> => {
+  async function* generate(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
     const model = resolve(request.model || undefined) //          model_not_found
     const text = render(request.prompt, model) //                 template_failed
     const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
     checkIds(request, model) //                                   invalid_request
     const maxTokens = room(request, tokens, model) //             context_length_exceeded
     const chain = chainOf(model.root(request), tokens)
-    const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens })
+    const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
+    const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens, ...visible })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
     const events = backend.generate(job, signal) //               what the backend throws comes up in the loop
-    return request.echo ? echoing(events, request.n, text ?? model.tokenizer.decode(tokens)) : events
+    if (request.echo) yield* echoing(events, request.n, text ?? model.tokenizer.decode(tokens))
+    else yield* splitEvents(events, request, { formats: model.formats, tail: (text ?? '').slice(-TAIL_CHARS) })
   }
 
   return {
@@ -94,7 +103,7 @@ function glob(pattern: string): RegExp {
 function render(prompt: Prompt, model: ModelParts): string | undefined {
   if (prompt.kind === 'text') return prompt.text
   if (prompt.kind === 'tokens') return undefined
-  return model.template.render(prompt.messages, { tools: prompt.tools, addGenerationPrompt: true })
+  return model.template.render(prompt.messages, { tools: prompt.tools, addGenerationPrompt: true }).text
 }
 
 function tokenize(text: string | undefined, prompt: Prompt, { tokenizer }: ModelParts): Int32Array {

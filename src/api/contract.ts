@@ -5,7 +5,6 @@ import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { ChatMessage, GenerateRequest, Tenant, ToolDefinition } from '../core/request.js'
-import type { OutputFormats } from './dialect/contract.js'
 
 /** A model as clients see it. */
 export interface ServedModel {
@@ -13,7 +12,6 @@ export interface ServedModel {
   readonly contextLength: number
   /** Unix seconds. */
   readonly created: number
-  readonly formats: OutputFormats
 }
 
 export interface Service {
@@ -26,7 +24,7 @@ export interface Service {
   resolve(name: string | undefined): ServedModel
   /**
    * Runs one request; see `Backend.generate` for the events, the signal and leaving early.
-   * @throws RefrainError at once for what can be refused without a backend, else from the loop.
+   * @throws RefrainError from the loop.
    */
   generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent>
   /** Token ids of plain text, or of a chat as it would be rendered for an answer. */

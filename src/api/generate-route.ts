@@ -39,7 +39,6 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
         id: dialect.idPrefix + request.id,
         model,
         created: Math.floor(Date.now() / 1000),
-        formats: served.formats,
         forceUsage: options.forceUsage,
       }
       const answering: Answering = { options, decoded, about, reply, stop, tally }

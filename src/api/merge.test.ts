@@ -3,7 +3,7 @@ import type { GenerateEvent } from '../core/events.js'
 import { merge } from './merge.js'
 
 const cache = { working: 1, memory: 2, disk: 3, computed: 4 }
-const start: GenerateEvent = { type: 'start', promptTokens: 10, cache }
+const start: GenerateEvent = { type: 'start', promptTokens: 10, cache, committedTokens: 64 }
 const finish: GenerateEvent = { type: 'finish', promptTokens: 10, completionTokens: 1, cache, committedTokens: 5 }
 const never = new AbortController().signal
 
@@ -27,7 +27,7 @@ test('one start first, one finish last, sums in both, choices counted through', 
   const events: GenerateEvent[] = []
   for await (const event of merge([quick, slow], 2, never)) events.push(event)
   expect(events).toEqual([
-    { type: 'start', promptTokens: 20, cache: { working: 2, memory: 4, disk: 6, computed: 8 } },
+    { type: 'start', promptTokens: 20, cache: { working: 2, memory: 4, disk: 6, computed: 8 }, committedTokens: 128 },
     { type: 'token', choice: 1, ids: [1], text: 'q' },
     { type: 'end', choice: 2, reason: 'stop' },
     {

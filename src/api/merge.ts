@@ -46,6 +46,7 @@ function sumStarts(events: readonly GenerateEvent[]): GenerateEvent {
     type: 'start',
     promptTokens: starts.reduce((sum, start) => sum + start.promptTokens, 0),
     cache: starts.map((start) => start.cache).reduce(addUsage),
+    committedTokens: starts.reduce((sum, start) => sum + start.committedTokens, 0),
   }
 }
 

@@ -27,11 +27,12 @@ export class ScriptedAnswer {
     readonly request: GenerateRequest
     readonly maxTokens: number
     readonly tokenizer: Tokenizer
+    readonly visibleSpecials?: readonly number[] | undefined
   }) {
     this.#script = options.tokenizer.encode(options.text, { special: 'text', bos: 'none' })
     this.#request = options.request
     this.#tokenizer = options.tokenizer
-    this.#detokenizer = options.tokenizer.stream()
+    this.#detokenizer = options.tokenizer.stream(options.visibleSpecials)
     this.#choice = options.choice
     this.#maxTokens = options.maxTokens
   }

@@ -52,6 +52,7 @@ export function createScriptedTokenizer(): Tokenizer {
     bytesOf,
     spellingOf: (id) => (id === END_ID ? END_SPELLING : Buffer.from(bytesOf(id)).toString('latin1')),
     isSpecial: (id) => id === END_ID,
+    specialId: (spelling) => (spelling === END_SPELLING ? END_ID : undefined),
     stream: () => createByteStream(bytesOf),
   }
 }
@@ -69,7 +70,14 @@ export function createScriptedTemplate(): ChatTemplate {
   return {
     render(messages, options: RenderOptions) {
       const tools = options.tools.map((tool) => `tool: ${tool.json}\n`).join('')
-      return tools + messages.map(line).join('') + (options.addGenerationPrompt ? 'assistant: ' : '')
+      let text = tools
+      const spans = messages.map((message, i) => {
+        const start = text.length
+        text += line(message)
+        return { message: i, start, end: text.length }
+      })
+      const tail = text.length
+      return { text: text + (options.addGenerationPrompt ? 'assistant: ' : ''), spans, tail }
     },
   }
 }

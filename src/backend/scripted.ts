@@ -114,7 +114,7 @@ class ScriptedRun {
       const usage: CacheUsage = { working: 0, memory, disk: 0, computed: promptTokens - memory }
       if (job.request.pinTtlMs !== undefined) this.cache.pin(job.request.id, hashes, job.request.pinTtlMs)
       const answers = this.#answers(job)
-      yield { type: 'start', promptTokens, cache: usage }
+      yield { type: 'start', promptTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
       for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
         if (this.options.decodeTokensPerSecond > 0) await this.#sleep(1000 / this.options.decodeTokensPerSecond, signal)
         // Without a pace other requests get their turns of the event loop all the same.
@@ -165,7 +165,7 @@ class ScriptedRun {
     const echo = () => this.options.answer || tokenizer.decode(job.tokens)
     return Array.from({ length: request.n }, (_, choice) => {
       const text = script === undefined ? echo() : script(job, choice)
-      return new ScriptedAnswer({ text, choice, request, maxTokens, tokenizer })
+      return new ScriptedAnswer({ text, choice, request, maxTokens, tokenizer, visibleSpecials: job.visibleSpecials })
     })
   }
 

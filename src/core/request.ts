@@ -36,9 +36,44 @@ export interface ToolDefinition {
 }
 
 export type Prompt =
-  | { readonly kind: 'chat'; readonly messages: readonly ChatMessage[]; readonly tools: readonly ToolDefinition[] }
+  | {
+      readonly kind: 'chat'
+      readonly messages: readonly ChatMessage[]
+      readonly tools: readonly ToolDefinition[]
+      /** The last message is the assistant's and is continued: no end of turn after it, no header of a new one. */
+      readonly continueFinal?: boolean
+      /** Undefined: as the template does by itself. */
+      readonly thinking?: Thinking
+      /** Further names that the template reads (`chat_template_kwargs`); raw JSON text of an object. */
+      readonly templateValues?: string
+    }
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'tokens'; readonly ids: readonly number[] }
+
+/** What the client asks of the model's reasoning; mapped to the template's own switches. */
+export interface Thinking {
+  readonly enabled?: boolean
+  readonly effort?: 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max'
+}
+
+/** What may be called. Definitions, and so the prefix, are the same whatever is chosen: the decoder is constrained. */
+export interface ToolChoice {
+  readonly mode: 'auto' | 'none' | 'required'
+  /** Names, or patterns with `*`, that may be called; undefined: all. One exact name with `required` is a named choice. */
+  readonly allowed?: readonly string[]
+  /** False: one call at most. */
+  readonly parallel?: boolean
+}
+
+/** What a request is for. Auxiliary and compaction requests persist nothing and evict nothing of the others. */
+export type RequestClass = 'main' | 'subagent' | 'auxiliary' | 'compaction'
+
+/** A prefix that the client wants kept: everything up to the end of a message, or the head (tools and system) alone. */
+export interface Checkpoint {
+  /** Index of the message that it ends with; `head`: right behind tools and leading system messages. */
+  readonly after: number | 'head'
+  readonly ttlMs: number
+}
 
 /** Greedy when `temperature` is 0. Absent means the neutral value. */
 export interface Sampling {
@@ -60,8 +95,31 @@ export interface Sampling {
   readonly seed?: number
 }
 
+/**
+ * A form of text, put together from smaller ones: how a tool call, or reasoning before JSON, is told to the decoder.
+ * `until` is any text without `stop`, and then `stop` itself; `free` is any text without any of `without` in it.
+ */
+export type Structure =
+  | { readonly kind: 'literal'; readonly text: string }
+  | { readonly kind: 'json' }
+  | { readonly kind: 'json-schema'; readonly schema: string }
+  | { readonly kind: 'regex'; readonly regex: string }
+  | { readonly kind: 'free'; readonly without: readonly string[] }
+  | { readonly kind: 'until'; readonly stop: string }
+  | { readonly kind: 'sequence'; readonly parts: readonly Structure[] }
+  | { readonly kind: 'choice'; readonly parts: readonly Structure[] }
+  /** `min` to `max` (undefined: any number of) times, `separator` between. */
+  | {
+      readonly kind: 'repeat'
+      readonly part: Structure
+      readonly min: number
+      readonly max?: number
+      readonly separator?: string
+    }
+
 /** What the output must match. */
 export type Constraint =
+  | { readonly kind: 'structure'; readonly structure: Structure }
   | { readonly kind: 'json' }
   | { readonly kind: 'json-schema'; readonly schema: string }
   | { readonly kind: 'regex'; readonly regex: string }
@@ -71,8 +129,17 @@ export interface GenerateRequest {
   /** As the client named it; aliases are resolved by serve.ts. */
   readonly model: string
   readonly tenant: Tenant
+  /** The session's key, from whichever signal gave it; scoped by tenant and model where it is used. */
   readonly session?: string
+  /** The session whose prefix a sub-agent starts from. */
+  readonly parentSession?: string
+  /** Undefined: main. */
+  readonly requestClass?: RequestClass
   readonly prompt: Prompt
+  /** Undefined: auto. */
+  readonly toolChoice?: ToolChoice
+  /** Prefixes to keep; from `cache_control`. */
+  readonly checkpoints?: readonly Checkpoint[]
   readonly sampling: Sampling
   /** Undefined: as many as fit the window. 0: prefill only. */
   readonly maxTokens?: number
@@ -99,6 +166,14 @@ export interface Job {
   readonly model: string
   readonly tokens: Int32Array
   readonly chain: Chain
+  /** Special tokens that show up in the text: the model's formats are written with them. */
+  readonly visibleSpecials?: readonly number[]
+  /** Where checkpoints lie: the first `tokens` of the prompt are pinned for `ttlMs` once they are computed. */
+  readonly pins?: readonly { readonly tokens: number; readonly ttlMs: number }[]
+  /** Nothing of it is kept once it is over, and nothing of others is evicted for it. */
+  readonly transient?: boolean
+  /** What the output must match, after the tool choice was worked in; goes before the request's own. */
+  readonly constraint?: Constraint
   /** Upper bound of generated tokens per choice: `maxTokens` cut to what the window leaves. */
   readonly maxTokens: number
 }

@@ -32,7 +32,7 @@ export async function growChoices(sequence: Sequence, parts: ChoiceParts): Promi
       matcher: grammar?.matcher(),
       output: createOutput({
         tokenizer,
-        detokenizer: tokenizer.stream(),
+        detokenizer: tokenizer.stream(job.visibleSpecials),
         stops: stop,
         eosTokenIds: tokenizer.eosTokenIds,
         stopTokenIds,
@@ -47,7 +47,7 @@ export async function growChoices(sequence: Sequence, parts: ChoiceParts): Promi
 }
 
 async function compileConstraint(job: Job, parts: ChoiceParts) {
-  const { constraint } = job.request
+  const constraint = job.constraint ?? job.request.constraint
   if (constraint === undefined) return undefined
   if (parts.grammars === undefined) {
     throw new RefrainError('unsupported_parameter', 'this model has no constrained output', {

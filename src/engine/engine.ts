@@ -266,7 +266,8 @@ export class Engine {
     const { job, events } = sequence
     const { chain, tokens, request } = job
     if (request.pinTtlMs !== undefined) this.#deps.cache.pin(request.id, chain, tokens, request.pinTtlMs)
-    events.push({ type: 'start', promptTokens: tokens.length, cache: sequence.usage() })
+    const { committedTokens } = sequence
+    events.push({ type: 'start', promptTokens: tokens.length, cache: sequence.usage(), committedTokens })
     sequence.phase = 'decode'
     if (job.maxTokens === 0 || sequence.signal.aborted) {
       if (sequence.signal.aborted) return

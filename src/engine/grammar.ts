@@ -94,11 +94,13 @@ export function createGrammars(vocabulary: GrammarVocabulary, limits: GrammarLim
 
 function keyOf(constraint: Constraint): string {
   if (constraint.kind === 'json') return 'json'
+  if (constraint.kind === 'structure') return `structure ${JSON.stringify(constraint.structure)}`
   return constraint.kind === 'regex' ? `regex ${constraint.regex}` : `schema ${constraint.schema}`
 }
 
 function write(constraint: Constraint): WrittenGrammar {
   if (constraint.kind === 'json') return anyObjectGrammar()
+  if (constraint.kind === 'structure') throw invalidGrammar('structures cannot be compiled')
   if (constraint.kind === 'json-schema') return schemaGrammar(constraint.schema)
   const { regex } = constraint
   if (regex.length > MAX_REGEX_LENGTH) throw invalidGrammar(`the regex is longer than ${MAX_REGEX_LENGTH} characters`)

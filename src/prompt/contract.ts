@@ -1,6 +1,8 @@
 // Text and tokens: what serve.ts and the engine need of a tokenizer and of a chat template. Implementations stand beside.
 
-import type { ChatMessage, ToolDefinition } from '../core/request.js'
+import type { ChatMessage, Structure, Thinking, ToolDefinition } from '../core/request.js'
+import type { ReasoningParser } from './reasoning/contract.js'
+import type { CallableTool, ToolCallParser } from './tool-calls/contract.js'
 
 export interface Tokenizer {
   readonly vocabSize: number
@@ -13,13 +15,15 @@ export interface Tokenizer {
   encode(text: string, options: { readonly special: 'parse' | 'text'; readonly bos: 'add' | 'none' }): Int32Array
   /** Text of whole ids; special tokens are left out unless `special: 'keep'`. */
   decode(ids: ArrayLike<number>, options?: { readonly special: 'keep' | 'skip' }): string
+  /** The special token that is spelled so; undefined: there is none. */
+  specialId(spelling: string): number | undefined
   /** UTF-8 bytes of one token; empty for special tokens. */
   bytesOf(id: number): Uint8Array
   /** How the token is spelled in the vocabulary file. */
   spellingOf(id: number): string
   isSpecial(id: number): boolean
-  /** A fresh incremental detokenizer: never half a character. */
-  stream(): Detokenizer
+  /** A fresh incremental detokenizer: never half a character. `visible` special tokens are spelled out. */
+  stream(visible?: readonly number[]): Detokenizer
 }
 
 export interface Detokenizer {
@@ -33,9 +37,48 @@ export interface RenderOptions {
   readonly tools: readonly ToolDefinition[]
   /** True: the text ends with the assistant's header. */
   readonly addGenerationPrompt: boolean
+  /** The last message is the assistant's and is continued. */
+  readonly continueFinal?: boolean
+  readonly thinking?: Thinking
+  /** Raw JSON text of an object: further names for the template. */
+  readonly values?: string
+  /** What `strftime_now` prints; a session's is frozen. Undefined: now. */
+  readonly date?: Date
+}
+
+/** Where a message stands in the rendered text, its header and end included: `[start, end)` in UTF-16 units. */
+export interface MessageSpan {
+  /** Index into the messages that were given. */
+  readonly message: number
+  readonly start: number
+  readonly end: number
+}
+
+export interface Rendered {
+  readonly text: string
+  /** In the order of the text, not overlapping; a message without a place of its own has none. */
+  readonly spans: readonly MessageSpan[]
+  /** Where what stands behind the last message begins: the generation prompt. */
+  readonly tail: number
 }
 
 export interface ChatTemplate {
   /** @throws RefrainError `template_failed` with the template's own sentence. */
-  render(messages: readonly ChatMessage[], options: RenderOptions): string
+  render(messages: readonly ChatMessage[], options: RenderOptions): Rendered
+}
+
+/** How a model writes what is not plain text; made once a model, parsers once a choice. */
+export interface ModelFormats {
+  /** `prompt` is the end of the rendered prompt: some templates open the reasoning there. */
+  readonly reasoning?: (prompt: string) => ReasoningParser
+  /** What ends the reasoning, e.g. `</think>`; a constraint begins behind it. */
+  readonly reasoningEnd?: string
+  readonly toolCalls?: (tools: readonly ToolDefinition[]) => ToolCallParser
+  readonly callStructure?: (
+    tools: readonly CallableTool[],
+    count: { readonly min: number; readonly max?: number },
+  ) => Structure
+  readonly callTrigger?: string
+  /** Spellings of special tokens that these forms are written with. */
+  readonly specials: readonly string[]
 }

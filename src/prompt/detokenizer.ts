@@ -57,13 +57,14 @@ export class TokenBytes {
   }
 }
 
-/** A fresh incremental detokenizer; special tokens give ''. */
-export function streamOf(bytes: TokenBytes): Detokenizer {
+/** A fresh incremental detokenizer; special tokens give '' but for the `visible` ones. */
+export function streamOf(bytes: TokenBytes, visible: readonly number[] = []): Detokenizer {
   const decoder = newDecoder()
+  const shown = new Set(visible)
   let atStart = bytes.spelling.stripsLeadingSpace
   return {
     push(id) {
-      const piece = bytes.of(id)
+      const piece = shown.has(id) ? bytes.spelled(id) : bytes.of(id)
       if (piece.length === 0) return ''
       const text = decoder.decode(piece, { stream: true })
       if (!atStart) return text

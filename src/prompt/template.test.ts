@@ -44,7 +44,7 @@ function render(
   const { toolFallback, ...options } = more
   const made = { bosToken: '<s>', eosToken: '</s>', dateNow: () => new Date(2025, 2, 9) }
   const template = createTemplate(source, { ...made, ...(toolFallback && { toolFallback }) })
-  return template.render(messages, { tools: [], addGenerationPrompt: true, ...options })
+  return template.render(messages, { tools: [], addGenerationPrompt: true, ...options }).text
 }
 
 function refusal(run: () => unknown): Pick<RefrainError, 'code' | 'param' | 'message'> | undefined {
@@ -120,7 +120,7 @@ describe('tools that the template knows', () => {
       createTemplate(source, { bosToken: '', eosToken: '', dateNow: () => new Date(0) })
     const options = { tools: [toolNamed('look')], addGenerationPrompt: true }
     const native = template(NATIVE)
-    expect(native.render([user('x')], options)).toBe(native.render([user('x')], options))
+    expect(native.render([user('x')], options)).toEqual(native.render([user('x')], options))
     for (const change of ['update(x=1)', "pop('type')", 'setdefault("y")', 'function.parameters.required.append(1)']) {
       const source = `${NATIVE}{% if tools and tools[0].function.name == 'look' %}{{ tools[0].${change} }}{% endif %}`
       expect(refusal(() => template(source).render([user('x')], options))?.message).toMatch(/cannot change/)

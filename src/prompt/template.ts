@@ -45,7 +45,10 @@ export function createTemplate(source: string, options: TemplateOptions): ChatTe
       const chat = asTemplateKnowsIt(given, traits, options.toolFallback)
       checkSystem(chat.messages, traits)
       const values = chat.messages.map((message) => messageValue(message, traits, read))
-      return refused(() => render(values, chat.tools.length === 0 ? traits.noTools : chat.tools, addGenerationPrompt))
+      const text = refused(() =>
+        render(values, chat.tools.length === 0 ? traits.noTools : chat.tools, addGenerationPrompt),
+      )
+      return { text, spans: [], tail: text.length }
     },
   }
 }

@@ -69,7 +69,11 @@ export function createTokenizer(tokenizerJson: string, options: TokenizerOptions
     bytesOf: (id) => bytes.of(id),
     spellingOf: (id) => spellings[id] ?? '',
     isSpecial: (id) => added.get(id)?.special === true,
-    stream: () => streamOf(bytes),
+    stream: (visible) => streamOf(bytes, visible),
+    specialId: (spelling) => {
+      const id = parts.vocab.get(spelling)
+      return id !== undefined && added.get(id)?.special === true ? id : undefined
+    },
   }
 }
 

@@ -17,6 +17,7 @@ export function createPlainTokenizer(vocabSize: number): Tokenizer {
         .join(''),
     bytesOf: (id) => (id === end ? new Uint8Array(0) : new TextEncoder().encode(spellingOf(id))),
     spellingOf,
+    specialId: () => undefined,
     isSpecial: (id) => id === end,
     stream: () => ({ push: (id) => (id === end ? '' : spellingOf(id)), end: () => '' }),
   }

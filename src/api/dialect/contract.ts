@@ -3,8 +3,6 @@
 
 import type { GenerateEvent } from '../../core/events.js'
 import type { GenerateRequest, Priority, Tenant } from '../../core/request.js'
-import type { ReasoningParser } from '../../prompt/reasoning/contract.js'
-import type { ToolCallParser } from '../../prompt/tool-calls/contract.js'
 
 /** A body that is a JSON object, beside the very text that was sent. */
 export interface RawBody {
@@ -29,12 +27,6 @@ export interface Envelope {
   }
 }
 
-/** How a model writes what is not plain text; a parser is made per choice. `undefined`: it has no such form. */
-export interface OutputFormats {
-  readonly reasoning?: () => ReasoningParser
-  readonly toolCalls?: () => ToolCallParser
-}
-
 /** What an encoder repeats in every chunk. */
 export interface About {
   readonly id: string
@@ -42,7 +34,6 @@ export interface About {
   readonly model: string
   /** Unix seconds. */
   readonly created: number
-  readonly formats: OutputFormats
   /** Usage in a stream even where it was not asked for. */
   readonly forceUsage: boolean
 }

@@ -4,10 +4,13 @@ import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { RefrainError } from '../../core/errors.js'
 import type { GenerateEvent } from '../../core/events.js'
+import type { GenerateRequest } from '../../core/request.js'
+import type { ModelFormats } from '../../prompt/contract.js'
 import { think } from '../../prompt/reasoning/index.js'
+import { splitEvents } from '../../prompt/split-events.js'
 import { hermes } from '../../prompt/tool-calls/index.js'
 import { readBody } from '../body.js'
-import type { About, Dialect, Envelope, OutputFormats } from './contract.js'
+import type { About, Dialect, Envelope } from './contract.js'
 import { openaiChat } from './openai-chat.js'
 import { openaiCompletions } from './openai-completions.js'
 
@@ -19,7 +22,7 @@ const cache = { working: 64, memory: 128, disk: 64, computed: 44 }
 const token = (choice: number, text: string): GenerateEvent => ({ type: 'token', choice, ids: [text.length], text })
 const end = (choice: number, reason: 'stop' | 'length'): GenerateEvent => ({ type: 'end', choice, reason })
 const around = (...events: GenerateEvent[]): GenerateEvent[] => [
-  { type: 'start', promptTokens: 300, cache },
+  { type: 'start', promptTokens: 300, cache, committedTokens: 0 },
   ...events,
   {
     type: 'finish',
@@ -38,12 +41,13 @@ const withLogprobs = (choice: number, text: string, logprob: number): GenerateEv
   } as GenerateEvent
 }
 
-const formats: OutputFormats = {
-  reasoning: () => think.create({}, { prompt: '' }),
-  toolCalls: () => hermes.create({}, undefined),
+const formats: ModelFormats = {
+  reasoning: (prompt) => think.create({}, { prompt }),
+  toolCalls: (given) => hermes.create({}, { tools: given }),
+  specials: [],
 }
 const call = (args: string) => `<tool_call>\n{"name": "look", "arguments": ${args}}\n</tool_call>`
-const about: About = { id: 'chatcmpl-0123', model: 'toy', created: 1_790_000_000, formats: {}, forceUsage: false }
+const about: About = { id: 'chatcmpl-0123', model: 'toy', created: 1_790_000_000, forceUsage: false }
 
 const chat = { messages: [{ role: 'user', content: 'a' }] }
 const tools = [{ type: 'function', function: { name: 'look' } }]
@@ -55,6 +59,7 @@ const CASES: readonly {
   body: object
   events: GenerateEvent[]
   about?: Partial<About>
+  formats?: ModelFormats
 }[] = [
   {
     name: 'chat',
@@ -87,14 +92,14 @@ const CASES: readonly {
       token(0, `\n${call('{}')}`),
       end(0, 'stop'),
     ),
-    about: { formats },
+    formats,
   },
   {
     name: 'chat-call-not-looked-for',
     dialect: openaiChat,
     body: { ...chat, tools, tool_choice: 'none' },
     events: around(token(0, call('{}')), end(0, 'stop')),
-    about: { formats: { toolCalls: formats.toolCalls! } },
+    formats: { toolCalls: formats.toolCalls!, specials: [] },
   },
   {
     name: 'chat-prefill-only',
@@ -124,18 +129,29 @@ const CASES: readonly {
   },
 ]
 
-describe.each(CASES)('$name', ({ name, dialect, body, events, about: more }) => {
+async function told(events: readonly GenerateEvent[], request: GenerateRequest, own: ModelFormats | undefined) {
+  const out: GenerateEvent[] = []
+  async function* source() {
+    yield* events
+  }
+  for await (const event of splitEvents(source(), request, { formats: own ?? { specials: [] }, tail: '' }))
+    out.push(event)
+  return out
+}
+
+describe.each(CASES)('$name', ({ name, dialect, body, events, about: more, formats: own }) => {
   const decoded = dialect.decode(readBody(Buffer.from(JSON.stringify(body))), envelope)
 
   test('stream', async () => {
     const encoder = decoded.streamEncoder({ ...about, ...more })
-    const stream = events.map((event) => encoder.event(event)).join('') + encoder.ending
+    const split = await told(events, decoded.requests[0], own)
+    const stream = split.map((event) => encoder.event(event)).join('') + encoder.ending
     await expect(stream).toMatchFileSnapshot(`golden/${name}.sse`)
   })
 
   test('body', async () => {
     const encoder = decoded.bodyEncoder({ ...about, ...more })
-    for (const event of events) encoder.event(event)
+    for (const event of await told(events, decoded.requests[0], own)) encoder.event(event)
     await expect(`${JSON.stringify(JSON.parse(encoder.body()), null, 2)}\n`).toMatchFileSnapshot(`golden/${name}.body`)
   })
 })

@@ -3,19 +3,16 @@
 // Invariant: one id per stream; the role in a choice's first chunk only; a call's id, type, name and arguments in one
 // chunk; one finish_reason per choice; usage in exactly one chunk, the last, with no choices.
 
-import type { FinishReason, GenerateEvent, TokenLogprob } from '../../core/events.js'
-import type { CallDelta } from '../../prompt/tool-calls/contract.js'
+import type { CallDelta, FinishReason, GenerateEvent, SplitText, TokenLogprob } from '../../core/events.js'
 import type { About, BodyEncoder, StreamEncoder } from './contract.js'
 import { errorBody, headOf, SSE_END, usageOf } from './openai-shape.js'
-import { OutputSplitter, type SplitOutput } from './output-splitter.js'
 
 export interface ChatShape {
   readonly n: number
-  /** Whether calls are looked for in the text. */
-  readonly looksForCalls: boolean
   readonly includeUsage: boolean
 }
 
+type EndEvent = Extract<GenerateEvent, { type: 'end' }>
 type TokenEvent = Extract<GenerateEvent, { type: 'token' }>
 
 /** A call's first piece has id, type and name. */
@@ -36,7 +33,6 @@ interface Delta {
 class ChatChoices {
   readonly about: About
   readonly shape: ChatShape
-  readonly #splitters: OutputSplitter[]
   readonly #callCounts: number[]
   readonly #open: Set<number>
   reasoningTokens = 0
@@ -44,14 +40,8 @@ class ChatChoices {
   constructor(about: About, shape: ChatShape) {
     this.about = about
     this.shape = shape
-    const { reasoning, toolCalls } = about.formats
-    const formats = {
-      ...(reasoning === undefined ? {} : { reasoning }),
-      ...(toolCalls !== undefined && shape.looksForCalls ? { toolCalls } : {}),
-    }
-    this.#splitters = Array.from({ length: shape.n }, () => new OutputSplitter(formats))
     this.#callCounts = Array.from({ length: shape.n }, () => 0)
-    this.#open = new Set(this.#splitters.keys())
+    this.#open = new Set(this.#callCounts.keys())
   }
 
   /** Choices that have not ended. */
@@ -64,21 +54,21 @@ class ChatChoices {
   }
 
   token(event: TokenEvent): Delta {
-    const delta = this.#delta(event.choice, this.#splitters[event.choice]?.push(event.text))
+    const delta = this.#delta(event.choice, event.split ?? { content: event.text, reasoning: '', calls: [] })
     if (delta.reasoning !== '' && delta.content === '') this.reasoningTokens += event.ids.length
     return delta
   }
 
-  end(choice: number): Delta {
+  end({ choice, split }: Pick<EndEvent, 'choice' | 'split'>): Delta {
     this.#open.delete(choice)
-    return this.#delta(choice, this.#splitters[choice]?.end())
+    return this.#delta(choice, split)
   }
 
   finishReason(choice: number, reason: FinishReason): string {
     return this.callCount(choice) > 0 && reason === 'stop' ? 'tool_calls' : reason
   }
 
-  #delta(choice: number, split: SplitOutput = { content: '', reasoning: '', calls: [] }): Delta {
+  #delta(choice: number, split: SplitText = { content: '', reasoning: '', calls: [] }): Delta {
     const { content, reasoning, calls } = split
     return { content, reasoning, calls: calls.length === 0 ? [] : calls.map((call) => this.#call(choice, call)) }
   }
@@ -113,9 +103,9 @@ export class ChatStream implements StreamEncoder {
       case 'token':
         return this.#deltas(event.choice, this.#choices.token(event), event.logprobs)
       case 'end':
-        return this.#end(event.choice, event.reason)
+        return this.#end(event)
       case 'finish':
-        return this.#choices.open.map((choice) => this.#end(choice, 'length')).join('') + this.#last(event)
+        return this.#choices.open.map((choice) => this.#end({ choice, reason: 'length' })).join('') + this.#last(event)
     }
   }
 
@@ -137,8 +127,9 @@ export class ChatStream implements StreamEncoder {
     return chunks
   }
 
-  #end(choice: number, reason: FinishReason): string {
-    const rest = this.#deltas(choice, this.#choices.end(choice), undefined)
+  #end(event: Pick<EndEvent, 'choice' | 'reason' | 'split'>): string {
+    const { choice, reason } = event
+    const rest = this.#deltas(choice, this.#choices.end(event), undefined)
     return rest + this.#chunk(choice, {}, { finish: this.#choices.finishReason(choice, reason) })
   }
 
@@ -178,10 +169,10 @@ export class ChatBody implements BodyEncoder {
       this.#add(event.choice, this.#choices.token(event))
       if (event.logprobs !== undefined) this.#logprobs[event.choice]?.push(...event.logprobs.map(wireLogprob))
     } else if (event.type === 'end') {
-      this.#add(event.choice, this.#choices.end(event.choice))
+      this.#add(event.choice, this.#choices.end(event))
       this.#reasons[event.choice] = this.#choices.finishReason(event.choice, event.reason)
     } else if (event.type === 'finish') {
-      for (const choice of this.#choices.open) this.#add(choice, this.#choices.end(choice))
+      for (const choice of this.#choices.open) this.#add(choice, this.#choices.end({ choice }))
       this.#usage = usageOf(event, this.#choices.reasoningTokens)
     }
   }

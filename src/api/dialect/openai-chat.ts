@@ -96,18 +96,18 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
   const request: GenerateRequest = {
     ...sharedRequest(read, envelope),
     prompt: { kind: 'chat', messages: required(read.messages, 'messages'), tools: read.tools ?? [] },
+    ...(read.tool_choice === undefined ? {} : { toolChoice: { mode: read.tool_choice } }),
     echo: false,
     ...(maxTokens === undefined ? {} : { maxTokens }),
     ...(read.logprobs === true ? { logprobs: read.top_logprobs ?? 0 } : {}),
     ...(constraint === undefined ? {} : { constraint }),
   }
-  const looksForCalls = (read.tools ?? []).length > 0 && read.tool_choice !== 'none'
   const includeUsage = read.stream_options?.include_usage === true
   return {
     requests: [request],
     stream: read.stream ?? false,
     ignored: [...reading.ignored],
-    streamEncoder: (about) => new ChatStream(about, { n: request.n, looksForCalls, includeUsage }),
-    bodyEncoder: (about) => new ChatBody(about, { n: request.n, looksForCalls, includeUsage }),
+    streamEncoder: (about) => new ChatStream(about, { n: request.n, includeUsage }),
+    bodyEncoder: (about) => new ChatBody(about, { n: request.n, includeUsage }),
   }
 }

@@ -2,17 +2,9 @@
 // makes one per choice and drops it with the choice. Promised: however the text is cut into pushes, the joined results
 // are the same; nothing that was pushed is lost (a call that can't be parsed comes out as content).
 
+import type { CallDelta } from '../../core/events.js'
 import type { Kind } from '../../core/kind.js'
-
-export interface CallDelta {
-  /** Counts the calls of one answer from 0. */
-  readonly index: number
-  /** In the first delta of a call, with its name. The same call text at the same index has the same id. */
-  readonly id?: string
-  readonly name?: string
-  /** A further piece of the raw JSON text of the arguments. */
-  readonly argumentsDelta?: string
-}
+import type { Structure, ToolDefinition } from '../../core/request.js'
 
 export interface ParsedText {
   readonly content: string
@@ -25,4 +17,23 @@ export interface ToolCallParser {
   end(): ParsedText
 }
 
-export type ToolCallFormat = Kind<Record<string, never>, undefined, ToolCallParser>
+export interface ToolCallDeps {
+  /** What may be called: forms without types in them take the arguments' types from the definitions. */
+  readonly tools: readonly ToolDefinition[]
+}
+
+/** A tool that the decoder may let the model call. */
+export interface CallableTool {
+  readonly name: string
+  /** JSON Schema of the arguments, raw; undefined: any object. */
+  readonly schema: string | undefined
+}
+
+export interface ToolCallFormat extends Kind<Record<string, never>, ToolCallDeps, ToolCallParser> {
+  /** Special tokens that the form is written with, as the vocabulary spells them; the parser sees them as text. */
+  readonly specials: readonly string[]
+  /** What a call begins with: while the model is free to talk, this begins the constrained part. */
+  readonly trigger: string
+  /** `min` to `max` calls of `tools`, and nothing else, in this form. */
+  calls(tools: readonly CallableTool[], count: { readonly min: number; readonly max?: number }): Structure
+}

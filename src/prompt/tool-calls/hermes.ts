@@ -6,15 +6,40 @@
 
 import { createHash } from 'node:crypto'
 import { Type } from 'typebox'
+import type { CallDelta } from '../../core/events.js'
+import type { Structure } from '../../core/request.js'
 import { partialTag } from '../held-text.js'
-import type { CallDelta, ParsedText, ToolCallFormat, ToolCallParser } from './contract.js'
+import type { CallableTool, ParsedText, ToolCallFormat, ToolCallParser } from './contract.js'
 import { rawMembers, StringScan } from './raw-json.js'
 
 const OPEN = '<tool_call>'
 const CLOSE = '</tool_call>'
 const STARTS = [OPEN, `\n${OPEN}`]
 
-export const hermes: ToolCallFormat = { options: Type.Object({}), create: createHermesParser }
+export const hermes: ToolCallFormat = {
+  options: Type.Object({}),
+  create: createHermesParser,
+  specials: [],
+  trigger: OPEN,
+  calls: (tools, { min, max }) => ({
+    kind: 'repeat',
+    part: { kind: 'choice', parts: tools.map(callForm) },
+    min,
+    ...(max === undefined ? {} : { max }),
+    separator: '\n',
+  }),
+}
+
+function callForm({ name, schema }: CallableTool): Structure {
+  return {
+    kind: 'sequence',
+    parts: [
+      { kind: 'literal', text: `${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": ` },
+      schema === undefined ? { kind: 'json' } : { kind: 'json-schema', schema },
+      { kind: 'literal', text: `}\n${CLOSE}` },
+    ],
+  }
+}
 
 export function createHermesParser(): ToolCallParser {
   return new HermesParser()

@@ -5,6 +5,9 @@ import type { ToolCallFormat } from './contract.js'
 
 export const none: ToolCallFormat = {
   options: Type.Object({}),
+  specials: [],
+  trigger: '',
+  calls: () => ({ kind: 'free', without: [] }),
   create: () => ({
     push: (content) => ({ content, calls: [] }),
     end: () => ({ content: '', calls: [] }),

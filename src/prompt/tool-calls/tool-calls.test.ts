@@ -2,7 +2,8 @@
 
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { CallDelta, ToolCallParser } from './contract.js'
+import type { CallDelta } from '../../core/events.js'
+import type { ToolCallParser } from './contract.js'
 import { createHermesParser } from './hermes.js'
 import * as formats from './index.js'
 
@@ -51,8 +52,8 @@ describe.each(Object.entries(formats))('format %s', (name, format) => {
   test('gives the same for any cut of the text', () => {
     fc.assert(
       fc.property(text, fc.array(fc.nat(400), { maxLength: 8 }), (whole, places) => {
-        expect(run(format.create({}, undefined), cutAt(whole, places))).toEqual(
-          run(format.create({}, undefined), [whole]),
+        expect(run(format.create({}, { tools: [] }), cutAt(whole, places))).toEqual(
+          run(format.create({}, { tools: [] }), [whole]),
         )
       }),
       { numRuns: 500 },
@@ -64,7 +65,7 @@ describe.each(Object.entries(formats))('format %s', (name, format) => {
       fc.property(
         fc.string({ unit: 'binary' }).filter((plain) => !plain.includes('<tool_call>')),
         (plain) => {
-          expect(run(format.create({}, undefined), [plain])).toEqual({ content: plain, calls: [] })
+          expect(run(format.create({}, { tools: [] }), [plain])).toEqual({ content: plain, calls: [] })
         },
       ),
     )
