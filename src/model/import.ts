@@ -20,7 +20,7 @@ import { WeightsFile } from './graph/weights.js'
 import { ModelError } from './model-error.js'
 
 /** Raised with every change that alters what an import writes. */
-const IMPORTER_VERSION = 3
+const IMPORTER_VERSION = 4
 
 /** The forms that are written: the engine's two, and the general one. */
 const FORMS: readonly AttentionForm[] = ['prefill', 'decode', 'split']

@@ -22,7 +22,7 @@ const { root: SCHEMA } = protobuf.parse(
     repeated AttributeProto attribute = 5; string domain = 7;
   }
   message AttributeProto {
-    string name = 1; float f = 2; int64 i = 3; bytes s = 4; repeated int64 ints = 8; int32 type = 20;
+    string name = 1; float f = 2; int64 i = 3; bytes s = 4; GraphProto g = 6; repeated int64 ints = 8; int32 type = 20;
   }
   message TensorProto {
     repeated int64 dims = 1; int32 data_type = 2; string name = 8; bytes raw_data = 9;
@@ -47,7 +47,7 @@ const MODEL = SCHEMA.lookupType('ModelProto')
 const ELEMENT = { float32: 1, uint8: 2, int32: 6, int64: 7, float16: 10 } as const
 export type ElementType = keyof typeof ELEMENT
 
-const ATTRIBUTE = { float: 1, int: 2, string: 3, ints: 7 } as const
+const ATTRIBUTE = { float: 1, int: 2, string: 3, graph: 5, ints: 7 } as const
 
 /** A tensor in the weights file: `bytes` bytes from `offset`. */
 export interface StoredTensor {
@@ -72,11 +72,11 @@ export type Dimension = number | string
 export class OnnxGraph {
   readonly #name: string
   readonly #weightsFile: string
-  readonly #nodes: object[] = []
+  #nodes: object[] = []
   readonly #initializers = new Map<string, object>()
   readonly #inputs: object[] = []
   readonly #outputs: object[] = []
-  readonly #shapes: object[] = []
+  #shapes: object[] = []
   #unnamed = 0
 
   /** `weightsFile` is the name, relative to the graph's file, of what StoredTensor offsets point into. */
@@ -112,6 +112,32 @@ export class OnnxGraph {
       attribute: Object.entries(node.attributes ?? {}).map(([name, value]) => attributeProto(name, value)),
     })
     return node.outputs[0] as string
+  }
+
+  /**
+   * One value, computed by `yes` where `condition` (bool, one element) holds and else by `no`; only that one is run. What
+   * they return are names of the same type; they may use every value of the graph around them, and their own stay inside.
+   */
+  either(condition: string, type: ElementType, yes: () => string, no: () => string): string {
+    const attribute = [
+      { name: 'then_branch', type: ATTRIBUTE.graph, g: this.#inside('then', type, yes) },
+      { name: 'else_branch', type: ATTRIBUTE.graph, g: this.#inside('else', type, no) },
+    ]
+    const output = this.fresh('If')
+    this.#nodes.push({ op_type: 'If', domain: '', name: output, input: [condition], output: [output], attribute })
+    return output
+  }
+
+  #inside(name: string, type: ElementType, build: () => string): object {
+    const [nodes, shapes] = [this.#nodes, this.#shapes]
+    this.#nodes = []
+    this.#shapes = []
+    const result = build()
+    const output = [{ name: result, type: { tensor_type: { elem_type: ELEMENT[type] } } }]
+    const graph = { name, node: this.#nodes, value_info: this.#shapes, output }
+    this.#nodes = nodes
+    this.#shapes = shapes
+    return graph
   }
 
   /** `value` cut along `axis` into pieces of the given sizes. */

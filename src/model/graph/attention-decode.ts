@@ -10,6 +10,12 @@ import type { ModelShape } from './shape.js'
 export const DECODE_ROWS = 8
 
 /**
+ * A run takes the smallest of these that its rows fit: rows that are not in use still cost the start of each operator,
+ * which for one row of eight is nearly half of a step (bench/engine.ts).
+ */
+const WIDTHS = [1, 4, DECODE_ROWS] as const
+
+/**
  * Inputs: rows [R] i64: 1 for a row in use, 0 for others, those in use first; for each row i mask.{i} [u, 1, 1,
  * capacity_i + 1] f32, added to its scores (u = 1 in use, 0 not), and past.{l}.k.{i} / past.{l}.v.{i} [u, kvHeads,
  * capacity_i, headDim]. Outputs: new.{l}.k/v [b, kvHeads, 1, headDim].
@@ -24,6 +30,11 @@ export function decodeAttention(graph: OnnxGraph, shape: ModelShape): Attention 
     const capacity = graph.op('Shape', [`past.0.k.${i}`], { start: 2, end: 3 })
     return graph.op('Concat', [capacity, graph.ints(1)], { axis: 0 })
   })
+  const sizes = WIDTHS.map((width) =>
+    width === DECODE_ROWS ? rows : graph.op('Slice', [rows, graph.ints(0), graph.ints(width)]),
+  )
+  const inUse = graph.op('Shape', ['input_ids'], { start: 0, end: 1 })
+  const fits = WIDTHS.map((width) => graph.op('Less', [inUse, graph.ints(width + 1)]))
   const newDims: Dimension[] = ['b', kvHeads, 1, headDim]
 
   // Shapes that inference can't find, said by hand: without them the runtime's memory planner compares every buffer with
@@ -36,6 +47,36 @@ export function decodeAttention(graph: OnnxGraph, shape: ModelShape): Attention 
     const outputs = Array.from({ length: count }, () => graph.fresh('part'))
     graph.node({ kind: 'Split', domain: '', inputs: [value, by], outputs, attributes: { axis } })
     return outputs
+  }
+  const scaled = { transB: 1, alpha: float(headDim ** -0.5) }
+
+  /** One row: what the past gives it [u, kvHeads, group, headDim], and the weight of its own new token [.., 1]. */
+  const attendPast = (layer: number, i: number, { query, onNew }: { query: string; onNew: string }) => {
+    const dims = (last: Dimension): Dimension[] => [`u${i}`, kvHeads, group, last]
+    const onPast = shaped(graph.contrib('FusedMatMul', [query, `past.${layer}.k.${i}`], scaled), dims(`c${i}`))
+    const scores = shaped(graph.op('Concat', [onPast, onNew], { axis: 3 }), dims(`c${i}+1`))
+    const masked = shaped(graph.op('Add', [scores, masks[i] as string]), dims(`c${i}+1`))
+    const weights = shaped(graph.op('Softmax', [masked], { axis: -1 }), dims(`c${i}+1`))
+    const [before, share] = split(weights, parts[i] as string, 2, 3) as [string, string]
+    const fromPast = graph.op('MatMul', [shaped(before, dims(`c${i}`)), `past.${layer}.v.${i}`])
+    return { fromPast: shaped(fromPast, dims(headDim)), share: shaped(share, dims(1)) }
+  }
+
+  const attendWide = (layer: number, step: number, { queries, onNew }: { queries: string; onNew: string }): string => {
+    const width = WIDTHS[step] as number
+    const dims = (i: number, last: Dimension): Dimension[] => [`u${i}`, kvHeads, group, last]
+    const query = width === 1 ? [queries] : split(queries, sizes[step] as string, width, 0)
+    const fresh = width === 1 ? [onNew] : split(onNew, sizes[step] as string, width, 0)
+    const past = each.slice(0, width).map((i) => {
+      // A whole value has its shape already.
+      if (width > 1) shaped(query[i] as string, dims(i, headDim))
+      if (width > 1) shaped(fresh[i] as string, dims(i, 1))
+      return attendPast(layer, i, { query: query[i] as string, onNew: fresh[i] as string })
+    })
+    const joined = (values: readonly string[]) =>
+      width === 1 ? (values[0] as string) : graph.op('Concat', values, { axis: 0 })
+    const fromNew = graph.op('Mul', [joined(past.map(({ share }) => share)), `new.${layer}.v`])
+    return graph.op('Add', [joined(past.map(({ fromPast }) => fromPast)), fromNew])
   }
 
   return (layer, { q, k, v }) => {
@@ -51,26 +92,12 @@ export function decodeAttention(graph: OnnxGraph, shape: ModelShape): Attention 
         graph.input(`past.${layer}.${letter}.${i}`, 'float32', [`u${i}`, kvHeads, `c${i}`, headDim])
       }
     }
-    const scaled = { transB: 1, alpha: float(headDim ** -0.5) }
-    const onNew = split(graph.contrib('FusedMatMul', [queries, `new.${layer}.k`], scaled), rows, DECODE_ROWS, 0)
-    const query = split(queries, rows, DECODE_ROWS, 0)
-    const outputs: string[] = []
-    const shares: string[] = []
-    for (const i of each) {
-      const dims = (last: Dimension): Dimension[] => [`u${i}`, kvHeads, group, last]
-      const past = { k: `past.${layer}.k.${i}`, v: `past.${layer}.v.${i}` }
-      const onRow = shaped(query[i] as string, dims(headDim))
-      const onPast = shaped(graph.contrib('FusedMatMul', [onRow, past.k], scaled), dims(`c${i}`))
-      const fresh = shaped(onNew[i] as string, dims(1))
-      const scores = shaped(graph.op('Concat', [onPast, fresh], { axis: 3 }), dims(`c${i}+1`))
-      const masked = shaped(graph.op('Add', [scores, masks[i] as string]), dims(`c${i}+1`))
-      const weights = shaped(graph.op('Softmax', [masked], { axis: -1 }), dims(`c${i}+1`))
-      const [before, share] = split(weights, parts[i] as string, 2, 3) as [string, string]
-      outputs.push(shaped(graph.op('MatMul', [shaped(before, dims(`c${i}`)), past.v]), dims(headDim)))
-      shares.push(shaped(share, dims(1)))
+    const onNew = graph.contrib('FusedMatMul', [queries, `new.${layer}.k`], scaled)
+    const from = (step: number): string => {
+      if (step === WIDTHS.length - 1) return attendWide(layer, step, { queries, onNew })
+      const narrow = () => attendWide(layer, step, { queries, onNew })
+      return graph.either(fits[step] as string, 'float32', narrow, () => from(step + 1))
     }
-    const fromPast = graph.op('Concat', outputs, { axis: 0 })
-    const fromNew = graph.op('Mul', [graph.op('Concat', shares, { axis: 0 }), `new.${layer}.v`])
-    return graph.op('Reshape', [graph.op('Add', [fromPast, fromNew]), graph.ints(-1, 1, heads * headDim)])
+    return graph.op('Reshape', [from(0), graph.ints(-1, 1, heads * headDim)])
   }
 }
