@@ -147,7 +147,7 @@ function formatsOf(card: Card | undefined): ModelFormats {
 }
 
 function cacheSetup(config: Config): CacheSetup {
-  const { enabled, memoryBytes, diskBytes, evictor, restore } = config.cache
+  const { enabled, memoryBytes, diskBytes, evictor, restore, pinnedShare, idleMs } = config.cache
   const disk = diskBytes > 0 && { disk: { folder: join(config.dataDir, 'blocks'), capacityBytes: diskBytes } }
-  return { enabled, memoryBytes, evictor, restore, ...(disk && disk) }
+  return { enabled, memoryBytes, evictor, restore, pinnedShare, ...(idleMs > 0 && { idleMs }), ...(disk && disk) }
 }

@@ -5,6 +5,7 @@
 import type { TSchema } from 'typebox'
 import Value from 'typebox/value'
 import { type ApiServer, createServer } from './api/server.js'
+import { checkSignals } from './api/session-signal.js'
 import { scripted } from './backend/index.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
 import { createScriptedTemplate, createScriptedTokenizer } from './backend/scripted-tokenizer.js'
@@ -56,6 +57,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     access: { tenants: config.tenants, host: config.server.host },
     clock,
     keepaliveMs: config.server.keepaliveMs,
+    sessionSignals: checkedSignals(config),
     forceUsage: config.server.forceUsage,
     version: VERSION,
     metrics: metrics.scrape,
@@ -114,6 +116,15 @@ function checkedAliases(aliases: Readonly<Record<string, string>>, model: string
   throw new ConfigError(
     `model.aliases.${lost[0]}: there is no model '${lost[1]}'; the one that is served is '${model}'`,
   )
+}
+
+/** @throws ConfigError where an entry can be no signal. */
+function checkedSignals({ sessions }: Config): readonly string[] {
+  try {
+    return checkSignals(sessions.signals)
+  } catch (error) {
+    throw new ConfigError((error as Error).message)
+  }
 }
 
 /** Tokens of the scripted model's window. */

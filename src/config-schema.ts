@@ -2,6 +2,7 @@
 // equal. Invariant: nothing is optional after the defaults, unknown keys are refused at every depth.
 
 import Type, { type Static } from 'typebox'
+import { DEFAULT_SIGNALS } from './api/session-signal.js'
 
 const strict = { additionalProperties: false }
 
@@ -81,9 +82,23 @@ const cache = Type.Object(
     diskBytes: size('10 GiB'),
     restore: oneOf(['cost', 'always'], 'cost'),
     evictor: Type.String({ minLength: 1, default: 'priority-lru' }),
+    pinnedShare: Type.Number({ minimum: 0, maximum: 1, default: 0.5 }),
+    idleMs: count(0, 0),
   },
   strict,
 )
+
+const sessions = Type.Object(
+  {
+    signals: Type.Array(Type.String(), { default: [...DEFAULT_SIGNALS] }),
+    max: count(10_000, 0),
+    ttlMs: count(86_400_000),
+    memoryBytes: size('64 MiB'),
+  },
+  strict,
+)
+
+const prompt = Type.Object({ hygiene: Type.Array(Type.String(), { default: ['billing-header'] }) }, strict)
 
 const engine = Type.Object(
   {
@@ -124,6 +139,8 @@ export const configSchema = Type.Object(
     ),
     engine,
     cache,
+    sessions,
+    prompt,
     tenants: Type.Array(tenant, { default: [] }),
     log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
   },

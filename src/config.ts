@@ -31,6 +31,8 @@ export interface Config {
   readonly cache: Readonly<
     Omit<WrittenConfig['cache'], 'memoryBytes' | 'diskBytes'> & { memoryBytes: number; diskBytes: number }
   >
+  readonly sessions: Readonly<Omit<WrittenConfig['sessions'], 'memoryBytes'> & { memoryBytes: number }>
+  readonly prompt: Readonly<WrittenConfig['prompt']>
   readonly tenants: readonly Readonly<{ name: string; key: string; admin: boolean; salt: string }>[]
   readonly log: Readonly<WrittenConfig['log']>
 }
@@ -223,6 +225,7 @@ function complete(written: WrittenConfig): Config {
       memoryBytes: bytesOf(cache.memoryBytes, memory * CACHE_SHARE),
       diskBytes: bytesOf(cache.diskBytes),
     },
+    sessions: { ...written.sessions, memoryBytes: bytesOf(written.sessions.memoryBytes) },
     tenants: tenants.map((tenant) => ({ ...tenant, salt: tenant.salt ?? `tenant:${tenant.name}` })),
   }
 }

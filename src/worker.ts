@@ -97,10 +97,10 @@ async function open(): Promise<House> {
 }
 
 async function openCache(deviceClock: HeldClock): Promise<KvCache> {
-  const { enabled, memoryBytes, evictor, restore, disk } = setup.cache
+  const { enabled, memoryBytes, disk, ...options } = setup.cache
   const bytes = blockBytes(setup.layout)
   if (!enabled) return openKvCache({ blockBytes: bytes, memoryBytes: 0 })
-  return openKvCache({ blockBytes: bytes, memoryBytes, evictor, restore, ...(disk && { disk }) }, { deviceClock })
+  return openKvCache({ ...options, blockBytes: bytes, memoryBytes, ...(disk && { disk }) }, { deviceClock })
 }
 
 /** Tells the clock when a run holds the thread. */

@@ -67,6 +67,8 @@ export interface ApiOptions {
   readonly clock: Clock
   /** Silence after which a status line, then a comment is sent. */
   readonly keepaliveMs: number
+  /** Where a session's key is looked for, in this order; see session-signal.ts. */
+  readonly sessionSignals: readonly string[]
   /** Usage in streams that did not ask for it. */
   readonly forceUsage: boolean
   readonly version: string

@@ -9,10 +9,12 @@ import { requestSettled } from '../core/signals.js'
 import { type Answering, answerStream, answerWhole, ClientGone, Tally } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
-import type { Decoded, Dialect, Envelope } from './dialect/contract.js'
+import type { Decoded, Dialect, Envelope, RawBody } from './dialect/contract.js'
 import { invalid } from './dialect/fields.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault } from './failure.js'
+import { classify } from './request-class.js'
+import { sessionSignal } from './session-signal.js'
 
 /** Requests that are being answered, so that a drain can wait for them and end them. */
 export type Active = Set<AbortController>
@@ -31,7 +33,10 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
     })
     active.add(stop)
     try {
-      const decoded = dialect.decode(readBody(request.body), envelopeOf(request, options))
+      const body = readBody(request.body)
+      const envelope = envelopeOf(request, options, body)
+      request.session = envelope.session
+      const decoded = dialect.decode(body, envelope)
       const served = options.service.resolve(decoded.requests[0].model || undefined)
       model = served.name
       nameIgnored(decoded, reply)
@@ -57,17 +62,21 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
   }
 }
 
-/** What headers say of a request. @throws RefrainError naming the header. */
-export function envelopeOf(request: FastifyRequest, options: ApiOptions): Envelope {
-  const session = request.headers['x-refrain-session']
-  const priority = request.headers['x-refrain-priority'] ?? 'interactive'
+/** What headers and body say of a request, whichever API it came by. @throws RefrainError naming the header. */
+export function envelopeOf(request: FastifyRequest, options: ApiOptions, body: RawBody): Envelope {
+  const signal = sessionSignal(request.headers, body.value, options.sessionSignals)
+  const classified = classify(request.headers, body.value)
+  const isSide = classified.requestClass === 'auxiliary' || classified.requestClass === 'compaction'
+  const priority = request.headers['x-refrain-priority'] ?? (isSide ? 'auxiliary' : 'interactive')
   if (typeof priority !== 'string' || !PRIORITIES.includes(priority)) {
     throw invalid('x-refrain-priority', `must be one of ${PRIORITIES.join(', ')}`)
   }
   return {
     id: request.id,
     tenant: request.tenant,
-    session: typeof session === 'string' && session !== '' ? session : undefined,
+    ...signal,
+    session: signal.session,
+    ...classified,
     priority: priority as Priority,
     limits: options.limits,
   }
@@ -98,8 +107,7 @@ export interface Outcome {
 export function settle(request: FastifyRequest, { tally, model, failure, clock }: Outcome): void {
   if (request.settled) return
   request.settled = true
-  const { startedAt } = request
-  const session = request.headers['x-refrain-session']
+  const { startedAt, session } = request
   const error: ErrorCode | 'client_gone' | undefined =
     failure === undefined ? undefined : failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
   requestSettled.publish({
@@ -114,7 +122,7 @@ export function settle(request: FastifyRequest, { tally, model, failure, clock }
     ...tally.cache,
     ...(tally.firstTokenAt === undefined ? {} : { ttftMs: tally.firstTokenAt - startedAt }),
     durationMs: clock.now() - startedAt,
-    ...(typeof session === 'string' ? { session } : {}),
+    ...(session === undefined ? {} : { session }),
   })
 }
 

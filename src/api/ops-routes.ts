@@ -3,7 +3,6 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Backend } from '../backend/backend.js'
-import { BLOCK_TOKENS } from '../core/block.js'
 import { RefrainError } from '../core/errors.js'
 import { ClientGone, cacheHeader, Tally } from './answer.js'
 import { readBody } from './body.js'
@@ -120,7 +119,7 @@ async function warm(
   { options, active }: { readonly options: ApiOptions; readonly active: Active },
 ) {
   const raw = readBody(request.body)
-  const decoded = decodeChat(raw, envelopeOf(request, options), Object.keys(warmFields))
+  const decoded = decodeChat(raw, envelopeOf(request, options, raw), Object.keys(warmFields))
   const pinTtlMs = ttlOf(raw, options)
   nameIgnored(decoded, reply)
   const stop = new AbortController()
@@ -147,10 +146,16 @@ async function warm(
     id: request.id,
     object: 'cache.warm',
     tokens: tally.promptTokens,
-    blocks: Math.floor(tally.promptTokens / BLOCK_TOKENS),
+    blocks: await pinnedBlocks(request.id, options.fleet),
     computed_tokens: tally.cache.computed,
     expires_at: Math.floor((Date.now() + pinTtlMs) / 1000),
   }
+}
+
+/** Blocks that the pin `id` really holds: none where the cache is off or had no room. */
+async function pinnedBlocks(id: string, fleet: readonly Backend[]): Promise<number> {
+  const caches = await Promise.all(fleet.map((backend) => backend.cache?.status()))
+  return caches.flatMap((cache) => cache?.pins ?? []).find((pin) => pin.id === id)?.blocks ?? 0
 }
 
 async function release(id: string, fleet: readonly Backend[]) {

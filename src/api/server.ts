@@ -25,6 +25,8 @@ declare module 'fastify' {
     startedAt: number
     /** Whether what became of it was said. */
     settled: boolean
+    /** The session's key, once the body was read. */
+    session: string | undefined
   }
 }
 
@@ -106,6 +108,7 @@ function addAccess(app: FastifyInstance, options: ApiOptions, routes: readonly R
   app.decorateRequest('tenant', undefined as unknown as Tenant)
   app.decorateRequest('startedAt', 0)
   app.decorateRequest('settled', false)
+  app.decorateRequest('session', undefined)
   app.addHook('onRequest', async (request: FastifyRequest, reply: FastifyReply) => {
     request.tenant = DEFAULT_TENANT
     request.startedAt = options.clock.now()

@@ -33,6 +33,10 @@ export interface CacheSetup {
   readonly memoryBytes: number
   readonly evictor: string
   readonly restore: 'cost' | 'always'
+  /** Share of the memory's blocks that pins may hold. */
+  readonly pinnedShare: number
+  /** Absent: blocks are not dropped for being idle. */
+  readonly idleMs?: number
   readonly disk?: { readonly folder: string; readonly capacityBytes: number }
 }
 

@@ -1,7 +1,7 @@
 // What a client asks for, after a dialect has decoded it and before anything is rendered. Plain data: it crosses
 // thread borders by structured clone. A dialect fills it, serve.ts turns it into a Job, backends take the Job.
 
-import type { Chain } from './block.js'
+import type { BlockHash, Chain } from './block.js'
 
 /** Who asks. `salt` keeps tenants' chains apart; the default tenant of a loopback server is `default`. */
 export interface Tenant {
@@ -135,6 +135,11 @@ export interface GenerateRequest {
   readonly parentSession?: string
   /** Undefined: main. */
   readonly requestClass?: RequestClass
+  /**
+   * How often the client rewrote this session's context, as it counts; 'new': it just did. One that grew means that
+   * the session's old branch is dead.
+   */
+  readonly contextEpoch?: number | 'new'
   readonly prompt: Prompt
   /** Undefined: auto. */
   readonly toolChoice?: ToolChoice
@@ -172,6 +177,8 @@ export interface Job {
   readonly pins?: readonly { readonly tokens: number; readonly ttlMs: number }[]
   /** Nothing of it is kept once it is over, and nothing of others is evicted for it. */
   readonly transient?: boolean
+  /** Blocks that the session left behind for good: they and what follows them are the first to go. */
+  readonly deadBranch?: readonly BlockHash[]
   /** What the output must match, after the tool choice was worked in; goes before the request's own. */
   readonly constraint?: Constraint
   /** Upper bound of generated tokens per choice: `maxTokens` cut to what the window leaves. */

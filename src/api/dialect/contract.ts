@@ -2,7 +2,7 @@
 // no further than here, and a dialect sees neither a block nor a backend's name. Steps 2 and 12 of a request's path.
 
 import type { GenerateEvent } from '../../core/events.js'
-import type { GenerateRequest, Priority, Tenant } from '../../core/request.js'
+import type { GenerateRequest, Priority, RequestClass, Tenant } from '../../core/request.js'
 
 /** A body that is a JSON object, beside the very text that was sent. */
 export interface RawBody {
@@ -16,6 +16,11 @@ export interface Envelope {
   readonly id: string
   readonly tenant: Tenant
   readonly session: string | undefined
+  /** The session that a sub-agent was started from. */
+  readonly parentSession?: string
+  /** Undefined: an ordinary turn. */
+  readonly requestClass?: RequestClass
+  readonly contextEpoch?: number | 'new'
   readonly priority: Priority
   readonly limits: {
     readonly n: number
@@ -72,4 +77,20 @@ export interface Dialect {
   readonly schema: Readonly<Record<string, unknown>>
   /** @throws RefrainError that names the field. */
   decode(raw: RawBody, envelope: Envelope): Decoded
+}
+
+/** What every request takes from its envelope. */
+export function envelopeRequest(
+  envelope: Envelope,
+): Pick<GenerateRequest, 'id' | 'tenant' | 'session' | 'parentSession' | 'requestClass' | 'contextEpoch' | 'priority'> {
+  const { id, tenant, session, parentSession, requestClass, contextEpoch, priority } = envelope
+  return {
+    id,
+    tenant,
+    priority,
+    ...(session !== undefined && { session }),
+    ...(parentSession !== undefined && { parentSession }),
+    ...(requestClass !== undefined && { requestClass }),
+    ...(contextEpoch !== undefined && { contextEpoch }),
+  }
 }

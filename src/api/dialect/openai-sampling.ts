@@ -3,7 +3,7 @@
 // refused by name, or listed here as having no effect.
 
 import type { GenerateRequest, Sampling } from '../../core/request.js'
-import type { Envelope } from './contract.js'
+import { type Envelope, envelopeRequest } from './contract.js'
 import {
   accepted,
   asObject,
@@ -138,16 +138,13 @@ export function sharedRequest(
     throw invalid('logit_bias', `must have at most ${limits.logitBias} ids (limits.logitBias)`)
   }
   return {
-    id: envelope.id,
+    ...envelopeRequest(envelope),
     model: read.model ?? '',
-    tenant: envelope.tenant,
-    ...(envelope.session === undefined ? {} : { session: envelope.session }),
     sampling: samplingOf(read),
     stop,
     stopTokenIds,
     ignoreEos: read.ignore_eos ?? false,
     n,
-    priority: envelope.priority,
     ...(read.cache_salt === undefined ? {} : { cacheSalt: read.cache_salt }),
   }
 }
