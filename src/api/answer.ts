@@ -85,6 +85,7 @@ export async function answerStream(answering: Answering): Promise<unknown> {
     response: reply.raw,
     clock: options.clock,
     keepaliveMs: options.keepaliveMs,
+    keepalive: encoder.keepalive === undefined ? undefined : () => encoder.keepalive?.() ?? '',
     unsentBytes: options.limits.unsentBytes,
     onSlow: () => stop.abort(slowReader(options.limits.unsentBytes)),
     headers: headersOf(reply),

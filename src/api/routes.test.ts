@@ -259,6 +259,7 @@ test('the description names every route and every field that is read', async () 
     '/v1/detokenize',
     '/v1/models',
     '/v1/models/{id}',
+    '/v1/responses',
     '/v1/tokenize',
   ])
   const schema = document.paths['/v1/chat/completions'].post.requestBody.content['application/json'].schema

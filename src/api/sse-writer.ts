@@ -9,6 +9,8 @@ export interface SseWriterOptions {
   readonly response: ServerResponse
   readonly clock: Clock
   readonly keepaliveMs: number
+  /** What is said then; absent: a comment. */
+  readonly keepalive?: (() => string) | undefined
   /** limits.unsentBytes */
   readonly unsentBytes: number
   /** Called once when more than `unsentBytes` wait for the client. */
@@ -101,9 +103,9 @@ export class SseWriter {
   }
 
   #onTimer(): void {
-    const { clock, keepaliveMs } = this.#options
+    const { clock, keepaliveMs, keepalive } = this.#options
     const silence = clock.now() - this.#lastWrite
-    if (silence >= keepaliveMs) this.write(KEEPALIVE)
+    if (silence >= keepaliveMs) this.write(keepalive?.() ?? KEEPALIVE)
     this.#cancelTimer = clock.after(keepaliveMs - (silence >= keepaliveMs ? 0 : silence), () => this.#onTimer())
   }
 }

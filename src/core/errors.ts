@@ -36,6 +36,9 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
+/** Of a retryable error that does not say more. */
+const RETRY_AFTER_MS = 1000
+
 /** A caller's fault, or a state that the caller must know. `param` names the field, `retryAfterMs` goes to Retry-After. */
 export class RefrainError extends Error {
   readonly code: ErrorCode
@@ -47,7 +50,8 @@ export class RefrainError extends Error {
     this.name = 'RefrainError'
     this.code = code
     this.param = more.param
-    this.retryAfterMs = more.retryAfterMs
+    // Some clients give up where they are not told when to come again.
+    this.retryAfterMs = more.retryAfterMs ?? (ERRORS[code].retryable ? RETRY_AFTER_MS : undefined)
   }
 
   get status(): number {

@@ -49,6 +49,8 @@ export interface StreamEncoder {
   event(event: GenerateEvent): string
   /** In-band, after which the stream is closed without `ending`. */
   failure(error: unknown): string
+  /** What is sent after a silence, where it is more than a comment: some clients count only events as life. */
+  keepalive?(): string
   readonly ending: string
 }
 

@@ -2,3 +2,4 @@
 
 export { openaiChat as 'openai-chat' } from './openai-chat.js'
 export { openaiCompletions as 'openai-completions' } from './openai-completions.js'
+export { openaiResponses as 'openai-responses' } from './openai-responses.js'
