@@ -2,6 +2,7 @@
 // client defined. Invariant: a definition keeps the client's own text (order, spacing, numbers); only what wraps it is
 // rewritten. A namespace's functions go by their own names, with the namespace in front where names would collide.
 
+import { isPattern } from '../../core/name-pattern.js'
 import type { ToolChoice, ToolDefinition } from '../../core/request.js'
 import { memberRanges, withoutMember } from '../json-ranges.js'
 import {
@@ -184,10 +185,11 @@ export function inputOfArguments(text: string): string {
 // --- tool choice -----------------------------------------------------------------------------------------------------
 
 /**
- * `tool_choice` and `parallel_tool_calls` in this API's words; undefined: nothing was said that differs from auto.
+ * `tool_choice` and `parallel_tool_calls` in this API's words, by the names that the model sees; undefined: nothing was
+ * said that differs from auto. Unlike tool-choice.ts it knows custom tools, namespaces and tools that are left out.
  * https://platform.openai.com/docs/api-reference/responses/create#responses-create-tool_choice
  */
-export function toolChoiceOf(
+export function responsesToolChoice(
   value: unknown,
   parallel: boolean | undefined,
   tools: ResponsesTools,
@@ -244,6 +246,7 @@ function nameOf(choice: Readonly<Record<string, unknown>>, path: string, tools: 
   const name = choice['name'] ?? (wrapped === undefined ? undefined : asObject(wrapped, `${path}.function`)['name'])
   if (typeof name !== 'string') throw invalid(`${path}.name`, `must be a string, not ${kindOf(name ?? null)}`)
   const namespace = choice['namespace']
+  if (isPattern(name) && path !== CHOICE) return name
   const own = tools.modelName(name, typeof namespace === 'string' ? namespace : undefined)
   if (tools.byModelName.has(own)) return own
   // A function of a namespace may be named without it.

@@ -245,6 +245,20 @@ describe('tools', () => {
     expect(requestOf({ input: 'a', tools, tool_choice: choice }).toolChoice).toEqual(expected)
   })
 
+  test('refrain.allowed_tools narrows any choice, and patterns may be named', () => {
+    const narrowed = (body: object) => requestOf({ input: 'a', tools, ...body }).toolChoice
+    expect(narrowed({ refrain: { allowed_tools: ['a'] } })).toEqual({ mode: 'auto', allowed: ['a'] })
+    const both = { type: 'allowed_tools', mode: 'required', tools: [{ type: 'function', name: '*' }] }
+    expect(narrowed({ tool_choice: both })).toEqual({ mode: 'required', allowed: ['*'] })
+    expect(narrowed({ tool_choice: both, refrain: { allowed_tools: ['b*'] } })).toEqual({
+      mode: 'required',
+      allowed: ['b'],
+    })
+    expect(refusal({ input: 'a', tools, refrain: { allowed_tools: ['c'] } })).toMatchObject({
+      param: 'refrain.allowed_tools[0]',
+    })
+  })
+
   test('parallel_tool_calls: false goes with any choice', () => {
     expect(requestOf({ input: 'a', tools, parallel_tool_calls: false }).toolChoice).toEqual({
       mode: 'auto',

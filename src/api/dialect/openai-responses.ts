@@ -7,7 +7,6 @@ import type { Decoded, Dialect, Envelope, RawBody } from './contract.js'
 import {
   accepted,
   asObject,
-  boolean,
   custom,
   type Field,
   ignore,
@@ -30,8 +29,9 @@ import { constraintOf, schemaField } from './openai-constraint.js'
 import { ResponsesBody, ResponsesStream } from './openai-responses-encode.js'
 import { inputSchema, readInput } from './openai-responses-input.js'
 import { echoOf } from './openai-responses-shape.js'
-import { NO_TOOLS, responsesTools, toolChoiceOf } from './openai-responses-tools.js'
+import { NO_TOOLS, responsesToolChoice, responsesTools } from './openai-responses-tools.js'
 import { sharedFields, sharedRequest } from './openai-sampling.js'
+import { narrowChoice, parallelToolCalls, refrainMember } from './tool-choice.js'
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const
 
@@ -91,7 +91,8 @@ const fields = {
     description: '`auto`, `none`, `required`, a function or `allowed_tools`.',
     anyOf: [{ enum: ['auto', 'none', 'required'] }, { type: 'object' }],
   }),
-  parallel_tool_calls: boolean('False: one call an answer at most.'),
+  parallel_tool_calls: parallelToolCalls,
+  refrain: refrainMember,
   max_output_tokens: integer(
     { min: 0 },
     'Tokens of the answer at most; cut to what the window leaves. 0: prefill only.',
@@ -156,7 +157,8 @@ function decodeResponses(raw: RawBody, envelope: Envelope): Decoded {
   const read = readFields(fields, raw.value, '', reading)
   const tools = read.tools ?? NO_TOOLS
   const messages = readInput(required(read.input, 'input'), read.instructions, tools, reading)
-  const toolChoice = toolChoiceOf(read.tool_choice, read.parallel_tool_calls, tools, reading)
+  const chosen = responsesToolChoice(read.tool_choice, read.parallel_tool_calls, tools, reading)
+  const toolChoice = narrowChoice(chosen, read.refrain?.allowed_tools, tools.definitions)
   const constraint = constraintOf(read, read.text?.format)
   const thinking = thinkingOf(read.reasoning?.effort)
   const wantsLogprobs = read.include?.logprobs === true || (read.top_logprobs ?? 0) > 0
