@@ -59,6 +59,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   const formats = formatsOf(card)
   const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
   const { threads, provider, maxRunning, workingSetBytes, kernels } = config.engine
+  const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const backend = await createEmbeddedBackend({
     name: 'embedded',
     model: name,
@@ -69,7 +70,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
       contextLength,
       engine: { threads, provider, maxRunning, workingSetBytes, kernels },
       cache: cacheSetup(config),
-      limits: { queuedRequests: config.limits.queuedRequests, queueMs: config.limits.queueMs },
+      limits: { queuedRequests, queueMs, sideRequestMs },
     },
   })
   return {

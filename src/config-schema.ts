@@ -50,6 +50,7 @@ const limits = Type.Object(
     unsentBytes: size('4 MiB'),
     queuedRequests: count(256, 0),
     queueMs: count(300_000),
+    sideRequestMs: count(30_000),
     n: count(16),
     prompts: count(64),
     stopStrings: count(16, 0),

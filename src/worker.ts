@@ -88,9 +88,9 @@ async function open(): Promise<House> {
     provider,
   })
   const grammars = createGrammars(tokenizer)
-  const { queuedRequests, queueMs } = setup.limits
+  const { queuedRequests, queueMs, sideRequestMs } = setup.limits
   const engine = new Engine(
-    { maxRunning, queuedRequests, queueMs },
+    { maxRunning, queuedRequests, queueMs, sideRequestMs },
     { runner: heldRunner(runner, deviceClock), cache, workingSet, kernels, clock: systemClock, tokenizer, grammars },
   )
   return { engine, cache, workingSet, grammars }

@@ -15,7 +15,7 @@ export interface WorkerSetup {
   readonly contextLength: number
   readonly engine: EngineSetup
   readonly cache: CacheSetup
-  readonly limits: { readonly queuedRequests: number; readonly queueMs: number }
+  readonly limits: { readonly queuedRequests: number; readonly queueMs: number; readonly sideRequestMs: number }
 }
 
 export interface EngineSetup {

@@ -9,6 +9,7 @@ import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Kind } from '../core/kind.js'
 import type { Job } from '../core/request.js'
+import { checkpointsOf } from '../engine/side.js'
 import type { Tokenizer } from '../prompt/contract.js'
 import { type Admission, createAdmission } from './admission.js'
 import type { Backend } from './backend.js'
@@ -30,7 +31,20 @@ export interface ScriptedOptions {
   readonly maxRunning: number
   /** Blocks that the simulated cache holds. */
   readonly cacheBlocks: number
+  /** How chats are rendered: `plain` lines, `chatml` with tools and reasoning, or a Jinja source. */
+  readonly template: string
+  /** How the end token of a Jinja source is spelled, and its further special tokens. */
+  readonly end: string
+  readonly specials: readonly string[]
+  /** Names of formats, as a model's card has them. */
+  readonly toolCalls: string
+  readonly reasoning: string
+  readonly retention: string
+  readonly strictReasoning: boolean
 }
+
+/** What is answered: text, or the ids of its tokens in any tokenization; the end token follows by itself. */
+export type ScriptedText = string | readonly number[]
 
 export interface ScriptedDeps {
   readonly model: string
@@ -38,7 +52,7 @@ export interface ScriptedDeps {
   readonly clock: Clock
   readonly limits: { readonly queuedRequests: number; readonly queueMs: number }
   /** Tests: the answer of a choice; throwing fails the request in front of its first token. */
-  readonly script?: (job: Job, choice: number) => string
+  readonly script?: (job: Job, choice: number) => ScriptedText
 }
 
 export const scripted: Kind<ScriptedOptions, ScriptedDeps, Backend> = {
@@ -49,13 +63,26 @@ export const scripted: Kind<ScriptedOptions, ScriptedDeps, Backend> = {
       decodeTokensPerSecond: Type.Number({ minimum: 0, default: 0 }),
       maxRunning: Type.Integer({ minimum: 1, default: 64 }),
       cacheBlocks: Type.Integer({ minimum: 0, default: 65536 }),
+      template: Type.String({ minLength: 1, default: 'plain' }),
+      end: Type.String({ minLength: 1, default: '<end>' }),
+      specials: Type.Array(Type.String({ minLength: 1 }), { default: [] }),
+      toolCalls: Type.String({ default: 'none' }),
+      reasoning: Type.String({ default: 'none' }),
+      retention: Type.String({ default: 'as-sent' }),
+      strictReasoning: Type.Boolean({ default: false }),
     },
     { additionalProperties: false },
   ),
   create: (options, deps) => createScriptedBackend(options, deps),
 }
 
-export function createScriptedBackend(options: ScriptedOptions, deps: ScriptedDeps): Backend {
+/** What the running of a script needs; the rest of the options says how a scripted model writes. */
+export type ScriptedPace = Pick<
+  ScriptedOptions,
+  'answer' | 'prefillTokensPerSecond' | 'decodeTokensPerSecond' | 'maxRunning' | 'cacheBlocks'
+>
+
+export function createScriptedBackend(options: ScriptedPace, deps: ScriptedDeps): Backend {
   const cache = new ScriptedCache(options.cacheBlocks, deps.clock)
   const admission = createAdmission({ maxRunning: options.maxRunning, ...deps.limits, clock: deps.clock })
   const run = new ScriptedRun(options, deps, cache)
@@ -96,7 +123,7 @@ class ScriptedRun {
   closed = false
 
   constructor(
-    readonly options: ScriptedOptions,
+    readonly options: ScriptedPace,
     readonly deps: ScriptedDeps,
     readonly cache: ScriptedCache,
   ) {}
@@ -108,11 +135,14 @@ class ScriptedRun {
       const { hashes } = job.chain
       const promptTokens = job.tokens.length
       const most = Math.floor(Math.max(0, promptTokens - 1) / BLOCK_TOKENS)
-      const hits = this.cache.acquire(hashes, most)
+      if (job.deadBranch !== undefined) this.cache.demote(job.deadBranch)
+      const by = job.transient === true ? 'side' : 'session'
+      const hits = this.cache.acquire(hashes, most, by)
       const committed = await this.#prefill(job, hits, signal)
       const memory = hits * BLOCK_TOKENS
       const usage: CacheUsage = { working: 0, memory, disk: 0, computed: promptTokens - memory }
       if (job.request.pinTtlMs !== undefined) this.cache.pin(job.request.id, hashes, job.request.pinTtlMs)
+      for (const { id, blocks, ttlMs } of checkpointsOf(job)) this.cache.pin(id, hashes.slice(0, blocks), ttlMs)
       const answers = this.#answers(job)
       yield { type: 'start', promptTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
       for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
@@ -134,14 +164,16 @@ class ScriptedRun {
 
   /** Blocks newly kept. What a cancelled prefill has computed stays. */
   async #prefill(job: Job, hits: number, signal: AbortSignal): Promise<number> {
+    const by = job.transient === true ? 'side' : 'session'
     const total = job.tokens.length
     const rate = this.options.prefillTokensPerSecond
-    if (rate === 0) return this.cache.commit(job.chain.hashes, hits, job.chain.hashes.length)
+    if (rate === 0) return this.cache.commit(job.chain.hashes, hits, job.chain.hashes.length, by)
     let committed = 0
     for (let at = hits * BLOCK_TOKENS; at < total; ) {
       const end = Math.min(total, at + CHUNK_TOKENS)
       await this.#sleep(((end - at) / rate) * 1000, signal)
-      committed += this.cache.commit(job.chain.hashes, Math.floor(at / BLOCK_TOKENS), Math.floor(end / BLOCK_TOKENS))
+      const [from, to] = [Math.floor(at / BLOCK_TOKENS), Math.floor(end / BLOCK_TOKENS)]
+      committed += this.cache.commit(job.chain.hashes, from, to, by)
       at = end
     }
     return committed
@@ -156,7 +188,7 @@ class ScriptedRun {
     for (let end = BLOCK_TOKENS; end <= tail.length; end += BLOCK_TOKENS) {
       hashes.push(nextHash(hashes.at(-1) ?? root, tail.subarray(end - BLOCK_TOKENS, end)))
     }
-    this.cache.commit(hashes, known.length, hashes.length)
+    this.cache.commit(hashes, known.length, hashes.length, job.transient === true ? 'side' : 'session')
   }
 
   #answers(job: Job): ScriptedAnswer[] {

@@ -20,6 +20,11 @@ export interface AcquireRequest {
   readonly resident: number
   /** Blocks at most that may be used: the engine must compute at least the last token itself. */
   readonly maxBlocks: number
+  /**
+   * A side request: what it commits is the first to go and is not written to disk, unless others come for it; it evicts
+   * no interactive block, whatever its priority, and its use of a block is no reason to keep it.
+   */
+  readonly transient?: boolean
   readonly signal?: AbortSignal
 }
 
@@ -81,6 +86,11 @@ export interface KvCache {
    * again for the same id, the ttl starts anew. Returns how many blocks are held.
    */
   pin(id: string, chain: Chain, tokens: Int32Array, ttlMs: number): number
+  /**
+   * These blocks and all that follow them are done with: they are the first to go from every tier, until somebody uses
+   * them. Pinned ones stay as they are. Returns how many blocks that are.
+   */
+  demote(hashes: readonly BlockHash[]): number
   /** False: no such pin. */
   unpin(id: string): boolean
   pins(): readonly { readonly id: string; readonly blocks: number; readonly expiresInMs: number }[]

@@ -164,13 +164,16 @@ class TieredCache implements ErasableKvCache {
 
   async acquire(request: AcquireRequest): Promise<Lease> {
     const { index, ladder, clock } = this.#parts
-    const { chain, tokens, priority, maxBlocks, signal } = request
+    const { chain, tokens, maxBlocks, signal, transient = false } = request
+    const priority = transient ? 'background' : request.priority
     signal?.throwIfAborted()
     const limit = Math.min(maxBlocks, chain.hashes.length)
     const resident = Math.min(request.resident, limit)
     const wanted = this.#walk(chain, tokens, resident, limit)
     const kept = chain.hashes.slice(0, resident).flatMap((hash) => index.get(hash) ?? [])
-    index.touch([...kept, ...wanted.map(({ entry }) => entry)], priority, clock.now())
+    const used = [...kept, ...wanted.map(({ entry }) => entry)]
+    if (transient) index.refresh(used, clock.now())
+    else index.touch(used, priority, clock.now())
     this.#count(wanted, limit - resident)
     const useful = wanted.slice(0, ladder.worthwhile(wanted))
     const fromDisk = useful.map(({ entry }) => entry.slot === undefined)
@@ -182,7 +185,8 @@ class TieredCache implements ErasableKvCache {
     }
     const disk = fromDisk.slice(0, ready).filter((from) => from).length
     const found = { memory: ready - disk, disk }
-    const lease = new CacheLease({ chain, tokens, priority, resident, limit, held, found }, this.#leaseParts)
+    const start = { chain, tokens, priority, transient, resident, limit, held, found }
+    const lease = new CacheLease(start, this.#leaseParts)
     // What was committed by others while the disk was read.
     lease.extend()
     return lease
@@ -199,6 +203,10 @@ class TieredCache implements ErasableKvCache {
     const pinned = this.#pins.set(id, found, ttlMs)
     for (const entry of pinned) if (entry.slot !== undefined) this.#parts.ladder.demote(entry)
     return pinned.length
+  }
+
+  demote(hashes: readonly BlockHash[]): number {
+    return this.#parts.index.demote(hashes)
   }
 
   unpin(id: string): boolean {

@@ -69,7 +69,7 @@ function worth(index: PrefixIndex, hash: BlockHash): number {
   const entry = index.get(hash)
   if (entry === undefined) return 0
   if (entry.pins > 0) return Number.POSITIVE_INFINITY
-  return index.tick - entry.usedTick <= index.storedBlocks / 2 ? entry.usedTick : 0
+  return index.tick - entry.usedTick <= index.storedBlocks / 2 ? Math.max(0, entry.usedTick) : 0
 }
 
 export class Ladder {

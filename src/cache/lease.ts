@@ -31,6 +31,8 @@ export interface LeaseStart {
   readonly chain: Chain
   readonly tokens: Int32Array
   readonly priority: Priority
+  /** Its uses do not count, see `AcquireRequest`. */
+  readonly transient: boolean
   readonly resident: number
   readonly limit: number
   /** Held entries of the blocks from `resident` on. */
@@ -78,14 +80,16 @@ export class CacheLease implements Lease {
 
   extend(): number {
     this.#live()
-    const { index, claims, clock, hit } = this.#parts
-    const { chain, tokens, limit, priority } = this.#start
+    const { index, ladder, claims, hit } = this.#parts
+    const { chain, tokens, limit } = this.#start
     while (this.#ready < Math.min(limit, chain.hashes.length)) {
       const hash = chain.hashes[this.#ready]!
       const entry = index.find(hash, chain.root, tokens, this.#ready * BLOCK_TOKENS)
       if (entry === undefined || entry === 'collision' || entry.slot === undefined) break
       index.hold(entry)
-      index.touch([entry], priority, clock.now())
+      this.#use(entry)
+      // A side request may have left it unwritten.
+      if (isWorthWriting(entry)) ladder.demote(entry)
       claims.settle(hash)
       this.#held.set(this.#ready++, entry)
       this.#found.memory++
@@ -143,9 +147,8 @@ export class CacheLease implements Lease {
     block: { readonly hash: BlockHash; readonly parent: BlockHash | Root; readonly tokens: Int32Array },
     fill: (into: Uint8Array) => void,
   ): boolean {
-    const { index, memory, ladder, clock } = this.#parts
+    const { index, memory, ladder } = this.#parts
     const { root } = this.chain
-    const { priority } = this.#start
     const known = index.find(block.hash, root, block.tokens, 0)
     if (known === 'collision') {
       this.#moved('collision')
@@ -166,10 +169,16 @@ export class CacheLease implements Lease {
     }
     const entry = index.name(block.hash, root, block.parent, block.tokens)
     memory.place(entry, slot)
-    index.touch([entry], priority, clock.now())
+    this.#use(entry)
     this.#moved('commit')
     if (isWorthWriting(entry)) ladder.demote(entry)
     return true
+  }
+
+  #use(entry: Entry): void {
+    const { index, clock } = this.#parts
+    if (this.#start.transient) index.refresh([entry], clock.now())
+    else index.touch([entry], this.#start.priority, clock.now())
   }
 
   /** A slot for a child of `parent`, whose place is not given away for it unless it is on disk too. */

@@ -144,6 +144,7 @@ async function acquire(world: World, [, a, b]: Step): Promise<void> {
   const { age } = world
   const asked = ask(world.cache, prompt, {
     ...{ resident, maxBlocks, priority: pick(world.size.priorities, b >> 3)!, signal: controller.signal },
+    transient: world.size.priorities.length > 1 && a % 6 === 0,
   }).then(
     (lease) => {
       // Its process is gone.
@@ -249,6 +250,10 @@ const STEPS: Record<string, (world: World, step: Step) => void | Promise<void>> 
     world.cache.unpin(`pin${b % 3}`)
     world.pinned.delete(`pin${b % 3}`)
   },
+  demote: (world, [, a, b]) => {
+    const { hashes } = pick(PROMPTS, a)!.chain
+    world.cache.demote(hashes.slice(b % hashes.length))
+  },
   settle: (world) => world.settle(),
   wait: (world, [, a]) => world.clock.advanceSlowly(a),
   clear: async (world) => {
@@ -293,6 +298,7 @@ test('tight: never a wrong byte, no budget exceeded, nothing pinned lost, nothin
     ...USUAL,
     'pin',
     'unpin',
+    'demote',
     'settle',
     'wait',
     'clear',

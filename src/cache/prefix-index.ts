@@ -37,9 +37,9 @@ export interface Entry {
   pins: number
   memoryChildren: number
   storedChildren: number
-  /** The most urgent class that ever used it. */
+  /** The most urgent class that ever used it; side requests and those that left it for good do not count. */
   priority: Priority
-  /** Requests that used it; its own commit is the first. */
+  /** Requests that used it, but for side requests; its own commit is the first. */
   uses: number
   /** Order of last use and of creation: larger is later; a parent's last use is later than its children's. */
   usedTick: number
@@ -61,6 +61,8 @@ const URGENCY: Readonly<Record<Priority, number>> = { background: 0, auxiliary: 
 export class PrefixIndex {
   readonly #entries = new Map<BlockHash, Entry>()
   #tick = 0
+  /** Below every tick of a block that is of use. */
+  #coldest = 0
   #storedBlocks = 0
   #pinnedBlocks = 0
   #watcher: IndexWatcher | undefined
@@ -195,6 +197,31 @@ export class PrefixIndex {
       entry.usedAt = now
       this.#watcher?.review(entry)
     }
+  }
+
+  /** The blocks of `hashes` and what follows them become the stalest, children before parents; how many. */
+  demote(hashes: readonly BlockHash[]): number {
+    const doomed = new Set(hashes.flatMap((hash) => this.#entries.get(hash) ?? []))
+    if (doomed.size === 0) return 0
+    const children = new Map<BlockHash | Root, Entry[]>()
+    for (const entry of this.#entries.values()) {
+      if (entry.parent === undefined) continue
+      const siblings = children.get(entry.parent)
+      if (siblings === undefined) children.set(entry.parent, [entry])
+      else siblings.push(entry)
+    }
+    let count = 0
+    // What is added while it is walked is walked too: parents come before their children.
+    for (const entry of doomed) {
+      for (const child of children.get(entry.hash) ?? []) doomed.add(child)
+      if (entry.pins > 0) continue
+      this.#watcher?.reorder(entry)
+      entry.priority = 'background'
+      entry.usedTick = --this.#coldest
+      this.#watcher?.review(entry)
+      count++
+    }
+    return count
   }
 
   #ensure(hash: BlockHash): Entry {

@@ -15,7 +15,8 @@ import { type ChoiceParts, growChoices, settleToken } from './choices.js'
 import type { Runner } from './contract.js'
 import { CHUNKS, type ChunkRule, chunkOf, decodeRuns, outranks, pickNext } from './scheduler.js'
 import { type Choice, Sequence } from './sequence.js'
-import type { WorkingSet } from './working-set.js'
+import { isBacked, pinCheckpoints } from './side.js'
+import type { Spares, WorkingSet } from './working-set.js'
 
 export interface EngineOptions {
   /** Sequences that run at once, each with a slot of its own. */
@@ -24,6 +25,8 @@ export interface EngineOptions {
   readonly queuedRequests: number
   /** limits.queueMs */
   readonly queueMs: number
+  /** limits.sideRequestMs; absent: as queueMs. */
+  readonly sideRequestMs?: number
   readonly chunks?: ChunkRule
 }
 
@@ -87,19 +90,35 @@ export class Engine {
       return events
     }
     this.#queue.add(sequence)
-    const cancelTimer = this.#deps.clock.after(this.#options.queueMs, () => {
-      if (!this.#queue.has(sequence)) return
-      const text = `the request waited ${this.#options.queueMs} ms (limits.queueMs) and was not started`
-      this.#end(sequence, new RefrainError('queue_timeout', text, { retryAfterMs: 5000 }))
-    })
+    const cancelTimers = this.#limitWait(sequence)
     joined.addEventListener('abort', () => {
-      cancelTimer()
+      cancelTimers()
       // A sequence that is in the runner's hands is ended by the loop, when the run is over.
       if (sequence.phase !== 'prefill' && sequence.phase !== 'decode') this.#end(sequence, joined.reason)
       this.#signal()
     })
     this.#signal()
     return events
+  }
+
+  /** Ends a sequence that waits too long for its start. */
+  #limitWait(sequence: Sequence): () => void {
+    const { queueMs, sideRequestMs = queueMs } = this.#options
+    const { clock } = this.#deps
+    const cancelQueue = clock.after(queueMs, () => {
+      if (!this.#queue.has(sequence)) return
+      const text = `the request waited ${queueMs} ms (limits.queueMs) and was not started`
+      this.#end(sequence, new RefrainError('queue_timeout', text, { retryAfterMs: 5000 }))
+    })
+    const cancelSide = clock.after(sideRequestMs, () => {
+      if (!this.#queue.has(sequence) || !sequence.starved) return
+      const text = `no room came free within ${sideRequestMs} ms (limits.sideRequestMs) but what sessions hold`
+      this.#end(sequence, new RefrainError('no_room', text, { retryAfterMs: 5000 }))
+    })
+    return () => {
+      cancelQueue()
+      cancelSide()
+    }
   }
 
   async close(): Promise<void> {
@@ -166,9 +185,12 @@ export class Engine {
       if (next.priority !== 'interactive' && this.#running.size + 1 >= Math.max(2, this.#options.maxRunning)) return
       const { tokens, chain, maxTokens } = next.job
       const capacity = tokens.length + Math.min(maxTokens, RESERVE_TOKENS)
-      const seat = this.#deps.workingSet.take(chain.root, tokens, capacity)
+      const seat = this.#deps.workingSet.take(chain.root, tokens, capacity, this.#sparesFor(next))
       // Whoever is next waits for room; letting smaller ones pass would starve it.
-      if (seat === undefined) return
+      if (seat === undefined) {
+        next.starved = next.job.transient === true
+        return
+      }
       this.#queue.delete(next)
       this.#running.add(next)
       next.slot = seat.slot
@@ -179,12 +201,18 @@ export class Engine {
     }
   }
 
+  /** What a side request may take from the working set: slots whose tokens the cache has too. Others may take any. */
+  #sparesFor({ job }: Sequence): Spares | undefined {
+    return job.transient === true ? (slot) => isBacked(slot, this.#deps.cache) : undefined
+  }
+
   async #acquire(sequence: Sequence): Promise<void> {
-    const { tokens, chain } = sequence.job
+    const { tokens, chain, transient = false, deadBranch } = sequence.job
+    if (deadBranch !== undefined) this.#deps.cache.demote(deadBranch)
     const resident = Math.min(Math.floor(sequence.depth / BLOCK_TOKENS), sequence.maxBlocks)
     const { priority, maxBlocks, signal } = sequence
     try {
-      const lease = await this.#deps.cache.acquire({ chain, tokens, priority, resident, maxBlocks, signal })
+      const lease = await this.#deps.cache.acquire({ chain, tokens, priority, transient, resident, maxBlocks, signal })
       if (sequence.phase !== 'acquiring') {
         lease.release()
         this.#leave(sequence)
@@ -266,6 +294,7 @@ export class Engine {
     const { job, events } = sequence
     const { chain, tokens, request } = job
     if (request.pinTtlMs !== undefined) this.#deps.cache.pin(request.id, chain, tokens, request.pinTtlMs)
+    pinCheckpoints(job, this.#deps.cache)
     const { committedTokens } = sequence
     events.push({ type: 'start', promptTokens: tokens.length, cache: sequence.usage(), committedTokens })
     sequence.phase = 'decode'
@@ -276,7 +305,8 @@ export class Engine {
     }
     const [first, ...others] = sequence.choices
     for (const choice of others) {
-      const slot = this.#deps.workingSet.fork(choice.slot, tokens.length + Math.min(job.maxTokens, RESERVE_TOKENS))
+      const capacity = tokens.length + Math.min(job.maxTokens, RESERVE_TOKENS)
+      const slot = this.#deps.workingSet.fork(choice.slot, capacity, this.#sparesFor(sequence))
       if (slot === undefined) {
         this.#end(sequence, new RefrainError('out_of_memory', `no room for ${request.n} choices`, { param: 'n' }))
         return
@@ -341,7 +371,8 @@ export class Engine {
   /** Makes room for one more token; a sequence that can't have it ends. */
   #hasRoom(sequence: Sequence, choice: Choice): boolean {
     if (choice.slot.length < choice.slot.capacity) return true
-    const grown = this.#deps.workingSet.grow(choice.slot, choice.slot.length + 1)
+    const spares = this.#sparesFor(sequence)
+    const grown = this.#deps.workingSet.grow(choice.slot, choice.slot.length + 1, spares)
     if (grown === undefined) {
       const text = 'the working set is full: engine.workingSetBytes holds too little for all that runs now'
       this.#end(sequence, new RefrainError('out_of_memory', text, { retryAfterMs: 5000 }))
@@ -386,7 +417,8 @@ export class Engine {
     if (!this.#running.delete(sequence)) return
     const slots = new Set([sequence.slot, ...sequence.choices.map(({ slot }) => slot)])
     for (const choice of sequence.choices) choice.matcher?.dispose()
-    for (const slot of slots) if (slot !== undefined) this.#deps.workingSet.release(slot)
+    const by = sequence.job.transient === true ? 'side' : 'session'
+    for (const slot of slots) if (slot !== undefined) this.#deps.workingSet.release(slot, by)
     sequence.lease?.release()
     sequence.lease = undefined
     this.#signal()

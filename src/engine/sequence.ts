@@ -46,6 +46,8 @@ export class Sequence {
   readonly hits = { working: 0, memory: 0, disk: 0 }
   committedTokens = 0
   completionTokens = 0
+  /** A side request found nothing in the working set that it may take. */
+  starved = false
   /** The hash of the last full block that was offered to the cache. */
   #lastHash: BlockHash | undefined
 

@@ -20,6 +20,8 @@ export class Slot {
   /** The chain's root under which `tokens` were computed; a slot of another root shares nothing. */
   root: string | undefined
   busy = false
+  /** Leading tokens that a session left here; what a side request appended is nobody's. */
+  owned = 0
   /** Counts up with every release; the smallest is the least recently used. */
   lastUsed = 0
 

@@ -13,6 +13,9 @@ export interface WorkingSetOptions {
   readonly reuse: boolean
 }
 
+/** Which warm slots a side request may take: those whose leaving costs their session nothing. */
+export type Spares = (slot: Slot) => boolean
+
 /** A slot to work in, and how many of its leading tokens are the asked prefix already. */
 export interface Seat {
   readonly slot: Slot
@@ -44,15 +47,17 @@ export class WorkingSet {
 
   /**
    * A busy slot for `tokens` with room for `capacity`. A warm slot is gone on with when most of what it holds is the
-   * asked prefix; otherwise it is left to its session and another one is taken. Undefined: no room until a slot is free.
+   * asked prefix; otherwise it is left to its session and another one is taken. `spares` bounds what is taken: a slot
+   * that it does not name is gone on with only where nothing of it is cut off. Undefined: no room until a slot is free.
    */
-  take(root: string, tokens: Int32Array, capacity: number): Seat | undefined {
+  take(root: string, tokens: Int32Array, capacity: number, spares?: Spares): Seat | undefined {
     const wanted = capacityClass(capacity, this.#options.contextLength)
     let best: Slot | undefined
     let bestLength = 0
     for (const slot of this.#slots) {
       if (slot.busy || slot.root !== root) continue
       const length = sharedLength(slot, tokens)
+      if (spares !== undefined && length < slot.length && !spares(slot)) continue
       if (length * 2 > slot.length && length > bestLength) {
         best = slot
         bestLength = length
@@ -62,37 +67,39 @@ export class WorkingSet {
       const { length } = best
       best.busy = true
       best.length = bestLength
-      const slot = best.capacity >= capacity ? best : this.grow(best, capacity)
+      const slot = best.capacity >= capacity ? best : this.grow(best, capacity, spares)
       if (slot !== undefined) return { slot, resident: bestLength }
       best.length = length
       best.busy = false
     }
-    const slot = this.#allocate(wanted)
+    const slot = this.#allocate(wanted, spares)
     if (slot === undefined) return undefined
     slot.root = root
     return { slot, resident: 0 }
   }
 
   /** Moves a busy slot's rows up to a class that holds `capacity`; the old one is gone. Undefined: no room. */
-  grow(slot: Slot, capacity: number): Slot | undefined {
-    const larger = this.#allocate(capacityClass(capacity, this.#options.contextLength))
+  grow(slot: Slot, capacity: number, spares?: Spares): Slot | undefined {
+    const larger = this.#allocate(capacityClass(capacity, this.#options.contextLength), spares)
     if (larger === undefined) return undefined
     larger.copyFrom(slot, slot.length)
+    larger.owned = slot.owned
     this.#drop(slot)
     return larger
   }
 
   /** A busy copy of `slot`, for another choice on the same prefix. Undefined: no room. */
-  fork(slot: Slot, capacity: number): Slot | undefined {
-    const copy = this.#allocate(capacityClass(capacity, this.#options.contextLength))
+  fork(slot: Slot, capacity: number, spares?: Spares): Slot | undefined {
+    const copy = this.#allocate(capacityClass(capacity, this.#options.contextLength), spares)
     copy?.copyFrom(slot, slot.length)
     return copy
   }
 
-  /** Leaves a slot warm. */
-  release(slot: Slot): void {
+  /** Leaves a slot warm; what a side request leaves is nobody's. */
+  release(slot: Slot, by: 'session' | 'side' = 'session'): void {
     if (!slot.busy) throw new Error('a slot was released twice')
     slot.busy = false
+    slot.owned = by === 'session' ? slot.length : Math.min(slot.owned, slot.length)
     slot.lastUsed = ++this.#ticks
     if (!this.#options.reuse) slot.length = 0
   }
@@ -109,12 +116,13 @@ export class WorkingSet {
   }
 
   /** A fresh or reused slot of exactly `capacity`, busy and empty. Reuse spares the page faults of fresh memory. */
-  #allocate(capacity: number): Slot | undefined {
+  #allocate(capacity: number, spares: Spares = () => true): Slot | undefined {
     const bytes = slotBytes(this.#options.layout, capacity)
-    const idle = [...this.#slots].filter((slot) => !slot.busy).sort((a, b) => a.lastUsed - b.lastUsed)
     let free = this.#options.capacityBytes - this.#usedBytes
+    const idle = [...this.#slots].filter((slot) => !slot.busy).sort((a, b) => a.lastUsed - b.lastUsed)
     for (const slot of idle) {
       if (free >= bytes) break
+      if (!spares(slot)) continue
       if (slot.capacity === capacity) return empty(slot)
       free += slot.bytes
       this.#drop(slot)
@@ -135,6 +143,7 @@ export class WorkingSet {
 function empty(slot: Slot): Slot {
   slot.busy = true
   slot.length = 0
+  slot.owned = 0
   slot.root = undefined
   return slot
 }

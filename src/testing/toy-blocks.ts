@@ -64,6 +64,7 @@ export interface AskOptions {
   readonly priority?: Priority
   readonly resident?: number
   readonly maxBlocks?: number
+  readonly transient?: boolean
   readonly signal?: AbortSignal
 }
 
