@@ -180,37 +180,55 @@ function readReasoningItem(item: Readonly<Record<string, unknown>>, path: string
   return []
 }
 
+/** An answer of the assistant while items are added to it. */
+interface Answer {
+  readonly reasoning?: string
+  content: string
+  readonly toolCalls: ToolCall[]
+}
+
 /**
  * Items as messages. Reasoning that no text and no call follows belongs to an answer that broke off: it is left out, so
  * that the next try has the prefix of the first (Codex appends what it got of each try).
  */
 function joined(items: readonly Item[]): ChatMessage[] {
-  const messages: ChatMessage[] = []
+  const told: (ChatMessage | Answer)[] = []
   let reasoning: string | undefined
-  /** The assistant's last message while it can still grow. */
-  let answer: ChatMessage | undefined
-  const put = (more: Partial<ChatMessage>) => {
-    const start = answer ?? { role: 'assistant', content: '', ...(reasoning === undefined ? {} : { reasoning }) }
-    if (answer !== undefined) messages.pop()
-    answer = { ...start, ...more }
-    messages.push(answer)
+  /** The last one while it can still grow. */
+  let answer: Answer | undefined
+  const begin = (): Answer => {
+    const begun: Answer = { content: '', toolCalls: [], ...(reasoning === undefined ? {} : { reasoning }) }
+    told.push(begun)
     reasoning = undefined
+    return begun
   }
   for (const item of items) {
     if (item.kind === 'message') {
       answer = undefined
       reasoning = undefined
-      messages.push(item.message)
+      told.push(item.message)
     } else if (item.kind === 'reasoning') {
       answer = undefined
       reasoning = item.text
     } else if (item.kind === 'text') {
       // Text behind calls is of the same answer; text behind text is another message.
-      if (answer !== undefined && answer.toolCalls === undefined) answer = undefined
-      put({ content: (answer?.content ?? '') + item.text })
-    } else put({ toolCalls: [...(answer?.toolCalls ?? []), item.call] })
+      if (answer === undefined || answer.toolCalls.length === 0) answer = begin()
+      answer.content += item.text
+    } else {
+      answer ??= begin()
+      answer.toolCalls.push(item.call)
+    }
   }
-  return messages
+  return told.map((each) => ('role' in each ? each : messageOf(each)))
+}
+
+function messageOf({ reasoning, content, toolCalls }: Answer): ChatMessage {
+  return {
+    role: 'assistant',
+    content,
+    ...(reasoning === undefined ? {} : { reasoning }),
+    ...(toolCalls.length === 0 ? {} : { toolCalls }),
+  }
 }
 
 // --- content ---------------------------------------------------------------------------------------------------------

@@ -121,7 +121,9 @@ function named(found: readonly Found[]): ResponsesTools {
   const modelName = ({ name, namespace }: ClientTool) =>
     namespace !== undefined && (counts.get(name) ?? 0) > 1 ? `${namespace}__${name}` : name
   const byModelName = new Map(found.map(({ tool }) => [modelName(tool), tool]))
-  const names = new Map(found.map(({ tool }) => [keyOf(tool.name, tool.namespace), modelName(tool)]))
+  // Reversed, so that of several the first counts; a function of a namespace may be named without it.
+  const names = new Map([...found].reverse().map(({ tool }) => [keyOf(tool.name, undefined), modelName(tool)]))
+  for (const { tool } of found) names.set(keyOf(tool.name, tool.namespace), modelName(tool))
   const definitions = found.map(({ tool, json }) => {
     const name = modelName(tool)
     return { name, json: `{"type":"function","function":${name === tool.name ? json : renamed(json, name)}}` }
@@ -249,9 +251,6 @@ function nameOf(choice: Readonly<Record<string, unknown>>, path: string, tools: 
   if (isPattern(name) && path !== CHOICE) return name
   const own = tools.modelName(name, typeof namespace === 'string' ? namespace : undefined)
   if (tools.byModelName.has(own)) return own
-  // A function of a namespace may be named without it.
-  const inside = [...tools.byModelName].find(([, tool]) => tool.name === name)
-  if (inside !== undefined) return inside[0]
   throw invalid(`${path}.name`, `must be the name of one of 'tools', not '${name.slice(0, 64)}'`)
 }
 
