@@ -2,7 +2,13 @@
 
 import type { ChatMessage, Structure, Thinking, ToolDefinition } from '../core/request.js'
 import type { ReasoningParser } from './reasoning/contract.js'
+import type { Retention } from './retention/retention.js'
 import type { CallableTool, ToolCallParser } from './tool-calls/contract.js'
+
+export interface EncodeOptions {
+  readonly special: 'parse' | 'text'
+  readonly bos: 'add' | 'none'
+}
 
 export interface Tokenizer {
   readonly vocabSize: number
@@ -12,7 +18,14 @@ export interface Tokenizer {
    * `'text'` leaves them text. `bos: 'add'` puts BOS in front where the model wants one and the text does not start
    * with it. Memoized by segment between special tokens.
    */
-  encode(text: string, options: { readonly special: 'parse' | 'text'; readonly bos: 'add' | 'none' }): Int32Array
+  encode(text: string, options: EncodeOptions): Int32Array
+  /**
+   * The same ids; where much text is new (over 16 KB), they are worked out by another thread. Undefined: `encode` never
+   * takes long. What the thread fails at is worked out here, so it rejects with nothing that `encode` would not throw.
+   */
+  encodeAsync?(text: string, options: EncodeOptions): Int32Array | Promise<Int32Array>
+  /** Ends the thread of `encodeAsync`. */
+  close?(): Promise<void>
   /** Text of whole ids; special tokens are left out unless `special: 'keep'`. */
   decode(ids: ArrayLike<number>, options?: { readonly special: 'keep' | 'skip' }): string
   /** The special token that is spelled so; undefined: there is none. */
@@ -44,6 +57,11 @@ export interface RenderOptions {
   readonly values?: string
   /** What `strftime_now` prints; a session's is frozen. Undefined: now. */
   readonly date?: Date
+  /**
+   * Definitions to render where `tools` is empty: the session's earlier ones, so that its prefix stays what it was. The
+   * caller sees to it that nothing is called.
+   */
+  readonly keepTools?: readonly ToolDefinition[]
 }
 
 /** Where a message stands in the rendered text, its header and end included: `[start, end)` in UTF-16 units. */
@@ -62,8 +80,21 @@ export interface Rendered {
   readonly tail: number
 }
 
+/** What a template does of itself, found by rendering small chats. */
+export interface ChatTraits {
+  /** Which reasoning of earlier turns it shows: all, that since the last user message, none. */
+  readonly keepsReasoning: 'all' | 'since-user' | 'none'
+  /** Where definitions of tools stand: in front of the messages, further behind (the place moves as a chat grows), nowhere. */
+  readonly toolsAt: 'head' | 'later' | 'nowhere'
+}
+
 export interface ChatTemplate {
-  /** @throws RefrainError `template_failed` with the template's own sentence. */
+  /** Undefined: shows all reasoning, tools in front. */
+  readonly traits?: ChatTraits
+  /**
+   * @throws RefrainError `template_failed` with the template's own sentence, or where the last message cannot be continued;
+   * `invalid_request` for `values` that are no object or override what a template is given anyway.
+   */
   render(messages: readonly ChatMessage[], options: RenderOptions): Rendered
 }
 
@@ -73,6 +104,10 @@ export interface ModelFormats {
   readonly reasoning?: (prompt: string) => ReasoningParser
   /** What ends the reasoning, e.g. `</think>`; a constraint begins behind it. */
   readonly reasoningEnd?: string
+  /** Which reasoning of earlier turns the model is shown; undefined: as sent. */
+  readonly retention?: Retention
+  /** True: with tools, reasoning that did not come back and is not kept here is an error of the client's. */
+  readonly strictReasoning?: boolean
   readonly toolCalls?: (tools: readonly ToolDefinition[]) => ToolCallParser
   readonly callStructure?: (
     tools: readonly CallableTool[],
