@@ -1,13 +1,19 @@
-// Ten thousand bodies that were right once: whatever is done to them, the answer is an answer or an error of the
-// catalogue, at once, and the server goes on.
+// Bodies that were right once: whatever is done to them, the answer is an answer or an error of the catalogue, at once,
+// and the server goes on. Ten thousand for each dialect's decoder, a part of them through the whole server.
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Program } from '../compose.js'
-import { ERRORS } from '../core/errors.js'
+import { ERRORS, RefrainError } from '../core/errors.js'
 import { type Random, seeded } from '../testing/random.js'
 import { payloadsOf, post, scriptedProgram } from '../testing/scripted-program.js'
+import { readBody } from './body.js'
+import type { Dialect, Envelope } from './dialect/contract.js'
+import * as dialects from './dialect/index.js'
 
-const COUNT = 10_000
+/** Through the server. */
+const COUNT = 4000
+/** For each dialect's decoder. */
+const DECODED = 10_000
 const AT_ONCE = 50
 /** Far above what one takes, far below what a person would call a hang. */
 const SLOW_MS = 5000
@@ -69,6 +75,53 @@ const SEEDS: readonly [string, object][] = [
   ],
   ['/v1/completions', { prompt: ['one', 'two'], max_tokens: 4, n: 2, echo: true, stream: true }],
   ['/v1/completions', { prompt: [[1, 2, 3], [4]], logprobs: 2, stop: 'x', presence_penalty: 1 }],
+  ['/v1/responses', { input: 'Hello', max_output_tokens: 8 }],
+  [
+    '/v1/responses',
+    {
+      model: 'smollm2-135m-instruct',
+      instructions: 'Be short.',
+      input: [
+        { type: 'message', id: 'msg_1', role: 'developer', content: [{ type: 'input_text', text: 'Hé — 😀' }] },
+        { role: 'user', content: 'Look.' },
+        { type: 'reasoning', id: 'rs_1', summary: [], content: [{ type: 'reasoning_text', text: 'hm' }] },
+        {
+          type: 'message',
+          role: 'assistant',
+          status: 'completed',
+          content: [{ type: 'output_text', text: 'Let me.', annotations: [] }],
+        },
+        { type: 'function_call', call_id: 'c1', name: 'spawn', namespace: 'agents', arguments: '{"a": 1.0}' },
+        { type: 'function_call_output', call_id: 'c1', output: [{ type: 'input_text', text: '42' }] },
+        { type: 'custom_tool_call', call_id: 'c2', name: 'patch', input: 'text' },
+        { type: 'custom_tool_call_output', call_id: 'c2', output: 'ok' },
+      ],
+      tools: [
+        { type: 'function', name: 'look', strict: false, parameters: { type: 'object' } },
+        { type: 'namespace', name: 'agents', tools: [{ type: 'function', name: 'spawn', parameters: {} }] },
+        { type: 'custom', name: 'patch', format: { type: 'text' } },
+        { type: 'web_search', external_web_access: true },
+      ],
+      tool_choice: { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'look' }] },
+      parallel_tool_calls: false,
+      reasoning: { effort: 'low', summary: 'auto' },
+      include: ['reasoning.encrypted_content', 'message.output_text.logprobs'],
+      client_metadata: { a: 'b' },
+      max_output_tokens: 8,
+      stream: true,
+      store: false,
+    },
+  ],
+  [
+    '/v1/responses',
+    {
+      input: [{ role: 'user', content: 'JSON, please' }],
+      text: { format: { type: 'json_schema', name: 'x', strict: true, schema: { type: 'object' } } },
+      metadata: { a: 'b' },
+      temperature: 0.5,
+      max_output_tokens: 8,
+    },
+  ],
   ['/v1/cache/warm', { messages: [{ role: 'user', content: 'keep' }], ttl: '5m' }],
   ['/v1/tokenize', { prompt: 'some text', return_token_strs: true }],
   ['/v1/detokenize', { tokens: [70, 80, 90_000] }],
@@ -143,14 +196,59 @@ function mutateBytes(text: string, random: Random): Buffer {
   return bytes
 }
 
+function mutate(seed: object, random: Random): Buffer {
+  if (random.next() < 0.5) return mutateBytes(JSON.stringify(seed), random)
+  let value: unknown = seed
+  for (let i = 0; i <= random.next() * 3; i++) value = mutateValue(value, random)
+  return Buffer.from(JSON.stringify(value) ?? '')
+}
+
+const envelope: Envelope = {
+  id: '0123',
+  tenant: { name: 'default', salt: 'default', admin: true },
+  session: undefined,
+  priority: 'interactive',
+  limits: { n: 16, prompts: 64, stopStrings: 16, stopChars: 512, logitBias: 1024, jsonDepth: 64 },
+}
+
+test.each(Object.values(dialects) as Dialect[])(
+  `$name decodes ${DECODED} mutated bodies or says why not`,
+  (dialect) => {
+    const random = seeded(20_261_201)
+    const seeds = SEEDS.filter(([path]) => path === dialect.path).map(([, seed]) => seed)
+    expect(seeds.length, `SEEDS has bodies of ${dialect.path}`).toBeGreaterThan(0)
+    const decodeAll = () => seeds.map((seed) => dialect.decode(readBody(Buffer.from(JSON.stringify(seed))), envelope))
+    const before = JSON.stringify(decodeAll())
+    const counts = { taken: 0, refused: 0 }
+    let slowest = 0
+    for (let i = 0; i < DECODED; i++) {
+      const body = mutate(seeds[random.below(seeds.length)] as object, random)
+      const started = performance.now()
+      try {
+        expect(dialect.decode(readBody(body), envelope).requests.length).toBeGreaterThan(0)
+        counts.taken++
+      } catch (error) {
+        const isRefusal = error instanceof RefrainError && error.status < 500 && error.message !== ''
+        if (!isRefusal) throw new Error(`${dialect.path} ${String(body).slice(0, 500)}`, { cause: error })
+        counts.refused++
+      }
+      slowest = Math.max(slowest, performance.now() - started)
+    }
+    expect(slowest).toBeLessThan(SLOW_MS)
+    // Both kinds must be there, or the mutations test nothing.
+    expect(counts.taken).toBeGreaterThan(DECODED / 20)
+    expect(counts.refused).toBeGreaterThan(DECODED / 4)
+    // Nothing of one body stays behind for the next.
+    expect(JSON.stringify(decodeAll())).toBe(before)
+  },
+)
+
 test(`${COUNT} mutated bodies: a well-formed answer each, in time, and no fault of our own`, async () => {
   const random = seeded(20_261_130)
   const statuses = new Map<number, number>()
   const one = async () => {
     const [path, seed] = SEEDS[random.below(SEEDS.length)] as [string, object]
-    let value: unknown = seed
-    for (let i = 0; i <= random.next() * 3; i++) value = mutateValue(value, random)
-    const body = random.next() < 0.5 ? mutateBytes(JSON.stringify(seed), random) : (JSON.stringify(value) ?? '')
+    const body = mutate(seed, random)
     const started = performance.now()
     const reply = await post(program, path, body)
     const problem = problemOf(reply.status, reply.text)
@@ -203,12 +301,38 @@ test.each([
   expect(performance.now() - started).toBeLessThan(SLOW_MS)
 })
 
+test.each([
+  [
+    'many calls of one answer, with objects as arguments',
+    `{"input":[${Array(40_000).fill('{"type":"function_call","call_id":"c","name":"f","arguments":{}}').join()}]}`,
+  ],
+  [
+    'many functions of the same name, all of them allowed',
+    `{"input":"a","tools":[${Array.from({ length: 5000 }, (_, i) => `{"type":"namespace","name":"n${i}","tools":[{"type":"function","name":"f"}]}`).join()}],
+      "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[${Array(5000).fill('{"type":"function","name":"f"}').join()}]}}`,
+  ],
+  ['a deep namespace', `{"input":"a","tools":[{"type":"namespace","name":"n","tools":${deep('[', ']', 500_000)}}]}`],
+  ['a deep schema', `{"input":"a","text":{"format":{"type":"json_schema","schema":{"a":${deep('[', ']', 500_000)}}}}}`],
+  ['deep metadata, to be repeated', `{"input":"a","metadata":{"a":${deep('[', ']', 100_000)}},"stream":true}`],
+])('Responses, %s: answered in time', async (_, body) => {
+  const started = performance.now()
+  const reply = await post(program, '/v1/responses', body)
+  expect(problemOf(reply.status, reply.text)).toBeUndefined()
+  expect(reply.status).toBeLessThan(500)
+  expect(performance.now() - started).toBeLessThan(SLOW_MS)
+})
+
 function problemOf(status: number, text: string): string | undefined {
   if (status !== 200) {
     const { error } = JSON.parse(text)
     const entry = ERRORS[error.code as keyof typeof ERRORS]
     if (entry === undefined || entry.status !== status) return `status ${status} with code ${error.code}`
     return typeof error.message === 'string' && error.message !== '' ? undefined : 'no message'
+  }
+  if (text.startsWith('event: ')) {
+    const types = [...text.matchAll(/^data: (.*)$/gm)].map(([, data]) => JSON.parse(data as string).type)
+    if (types.includes('response.failed')) return 'a failure in-band'
+    return /^response\.(completed|incomplete)$/.test(types.at(-1)) ? undefined : 'no ending'
   }
   if (!text.startsWith('data: ')) return typeof JSON.parse(text) === 'object' ? undefined : 'no object'
   const payloads = payloadsOf(text)

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { Program } from '../compose.js'
 import { RefrainError } from '../core/errors.js'
+import { hasRecordings, recordings } from '../testing/recordings.js'
 import { scriptedProgram } from '../testing/scripted-program.js'
 import { messagesOf, type ToldAnswer, type ToldServer, toldServer } from '../testing/told-server.js'
 
@@ -221,6 +222,47 @@ describe('refusals', () => {
     expect(error.headers.get('retry-after')).toBe('1')
     expect(error.headers.get('x-should-retry')).toBe('true')
   })
+})
+
+test.each(['well', 'badly'])('a long prefill: events from the first silence on, and then it ends %s', async (end) => {
+  let release: () => void = () => undefined
+  const after = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  const failure = end === 'badly' && { failure: new RefrainError('out_of_memory', 'no room', { retryAfterMs: 5000 }) }
+  const slow = await toldServer(() => ({ after, content: 'At last.', ...failure }), { keepaliveMs: 5 })
+  try {
+    const own = new OpenAI({ baseURL: slow.url, apiKey: 'unused', maxRetries: 0 })
+    const stream = own.responses.stream({ model: 'm', input: 'a' })
+    const types: string[] = []
+    stream.on('event', (event) => {
+      types.push(event.type)
+      if ((event.type as string) === 'keepalive') release()
+    })
+    const response = await stream.finalResponse()
+    expect(types.slice(0, 3)).toEqual(['response.created', 'response.in_progress', 'keepalive'])
+    expect(types.filter((type) => type === 'response.created')).toHaveLength(1)
+    if (end === 'well') expect(response).toMatchObject({ status: 'completed', output_text: 'At last.' })
+    else expect(response.error).toEqual({ code: 'rate_limit_exceeded', message: expect.stringMatching(/again in 5s/) })
+  } finally {
+    await slow.close()
+  }
+})
+
+test.skipIf(!hasRecordings)('every recorded request is answered to its end (needs ../shared)', async () => {
+  const recorded = recordings().filter(({ path }) => path.split('?')[0]?.endsWith('/responses'))
+  expect(recorded.length).toBeGreaterThan(90)
+  tell()
+  for (const { name, body } of recorded) {
+    const response = await fetch(`${server.url}/responses`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    const text = await response.text()
+    expect([name, response.status]).toEqual([name, 200])
+    expect(text.trimEnd().split('\n').at(-2)).toBe('event: response.completed')
+  }
 })
 
 test('over the scripted backend: text streams, a follow-up turn is a cache hit, too long a prompt is told in known words', async () => {

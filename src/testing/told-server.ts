@@ -14,6 +14,8 @@ export interface ToldCall {
 }
 
 export interface ToldAnswer {
+  /** Nothing is said before it resolves: a long prefill. */
+  readonly after?: Promise<void>
   readonly reasoning?: string
   readonly content?: string
   readonly calls?: readonly ToldCall[]
@@ -41,7 +43,10 @@ const MIB = 1 << 20
  * Listens on a free port of 127.0.0.1. `answer` gets the request and how many came before it; an Error refuses it in
  * front of its first byte.
  */
-export async function toldServer(answer: (request: GenerateRequest, turn: number) => ToldAnswer | Error) {
+export async function toldServer(
+  answer: (request: GenerateRequest, turn: number) => ToldAnswer | Error,
+  { keepaliveMs = 5000 } = {},
+) {
   const requests: GenerateRequest[] = []
   const unavailable = () => {
     throw new Error('not in this double')
@@ -67,7 +72,7 @@ export async function toldServer(answer: (request: GenerateRequest, turn: number
     limits,
     access: { tenants: [], host: '127.0.0.1' },
     clock: systemClock,
-    keepaliveMs: 5000,
+    keepaliveMs,
     sessionSignals: [],
     forceUsage: false,
     version: 'test',
@@ -79,6 +84,7 @@ export async function toldServer(answer: (request: GenerateRequest, turn: number
 
 async function* eventsOf(answer: ToldAnswer | Error): AsyncGenerator<GenerateEvent, void> {
   if (answer instanceof Error) throw answer
+  await answer.after
   const pieces = splitsOf(answer)
   yield { type: 'start', promptTokens: 100, cache: CACHE, committedTokens: 36 }
   for (const [i, split] of pieces.entries()) {

@@ -1,6 +1,7 @@
 // Golden transcripts of the Responses API: the very bytes that its encoder makes of given events, and the rules that any
 // such stream keeps. A change of a file here is a change of the wire API.
 
+import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { RefrainError } from '../../core/errors.js'
 import type { CallDelta, GenerateEvent, SplitText } from '../../core/events.js'
@@ -159,6 +160,53 @@ describe.each(CASES)('$name', ({ name, body, events }) => {
     const told = toldBy(events.map((event) => stream.event(event)).join(''))
     expect(told.at(-1).response).toEqual(response)
   })
+})
+
+test('whatever is said in whatever pieces: a well-formed stream, and the body that it adds up to', () => {
+  const piece = fc.oneof(
+    fc.record({ reasoning: fc.string({ unit: 'grapheme', maxLength: 5 }) }),
+    fc.record({ content: fc.string({ unit: 'grapheme', maxLength: 5 }) }),
+    fc.record({ name: fc.constantFrom('look', 'spawn', 'patch', 'no such'), argumentsDelta: fc.string() }),
+    fc.record({ argumentsDelta: fc.string() }),
+  )
+  fc.assert(
+    fc.property(
+      fc.array(piece, { maxLength: 12 }),
+      fc.constantFrom('stop' as const, 'length' as const),
+      (said_, reason) => {
+        let index = -1
+        let isOpen = false
+        const events = said_.flatMap((part): GenerateEvent[] => {
+          if (!('argumentsDelta' in part)) {
+            if (Object.values(part).join('') !== '') isOpen = false
+            return [said(part)]
+          }
+          if ('name' in part) {
+            isOpen = true
+            return [call({ index: ++index, ...part })]
+          }
+          return isOpen ? [call({ index, ...part })] : []
+        })
+        const whole = around(...events, end(reason))
+        const body = { input: 'a', tools }
+        const stream = decode(body).streamEncoder(about)
+        const told = toldBy(whole.map((event) => stream.event(event)).join(''))
+        expect(told.map((event) => event.sequence_number)).toEqual([...told.keys()])
+        const last = told.at(-1)
+        expect(last.type).toBe(reason === 'stop' ? 'response.completed' : 'response.incomplete')
+        const visible = (output: Json[]) => output.map(({ status: _, ...item }) => item)
+        const parts = gathered(told)
+        // A call that was cut off has no done event: what a client has gathered of a custom one is not its input yet.
+        const isCut = (item: Json) => item.status === 'incomplete' && item.type === 'custom_tool_call'
+        const shown = last.response.output.filter((item: Json) => !isCut(item))
+        expect(visible(parts.slice(0, shown.length))).toEqual(visible(shown))
+        const encoder = decode(body).bodyEncoder(about)
+        for (const event of whole) encoder.event(event)
+        expect(JSON.parse(encoder.body())).toEqual(last.response)
+      },
+    ),
+    { numRuns: 150 },
+  )
 })
 
 test('a stream that breaks ends with response.failed, the open item incomplete, and never with completed', () => {
