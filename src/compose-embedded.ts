@@ -18,6 +18,7 @@ import { type PullProgress, pull } from './model/pull.js'
 import type { ChatTemplate, ModelFormats, Tokenizer } from './prompt/contract.js'
 import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
 import * as reasoningFormats from './prompt/reasoning/index.js'
+import * as retentions from './prompt/retention/index.js'
 import { createTemplate } from './prompt/template.js'
 import { createTokenizer } from './prompt/tokenizer.js'
 import * as toolCallFormats from './prompt/tool-calls/index.js'
@@ -56,7 +57,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   const layout: KvLayout = { layers, kvHeads, headDim, dtype: kv }
   const contextLength = windowOf(config, card, manifest)
   const template = openTemplate(card, manifest, tokenizer)
-  const formats = formatsOf(card)
+  const formats = card === undefined ? NO_FORMATS : formatsOf(card.formats)
   const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
   const { threads, provider, maxRunning, workingSetBytes, kernels } = config.engine
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
@@ -130,14 +131,20 @@ function openTemplate(card: Card | undefined, manifest: ModelManifest, tokenizer
   })
 }
 
-/** The card's formats as the path of a request takes them. */
-function formatsOf(card: Card | undefined): ModelFormats {
-  if (card === undefined) return { specials: [] }
-  const { toolCalls, reasoning } = card.formats
+const NO_FORMATS: ModelFormats = { specials: [] }
+
+/**
+ * A card's formats as the path of a request takes them.
+ * @throws Error that lists the known names where one is unknown.
+ */
+export function formatsOf(names: Card['formats']): ModelFormats {
+  const { toolCalls, reasoning, retention, strictReasoning } = names
   const calls = kindNamed(toolCallFormats, toolCalls, 'formats.toolCalls')
   const thoughts = kindNamed(reasoningFormats, reasoning, 'formats.reasoning')
   return {
     specials: calls.specials,
+    retention: kindNamed(retentions, retention ?? 'as-sent', 'formats.retention'),
+    ...(strictReasoning === true && { strictReasoning }),
     ...(toolCalls !== 'none' && {
       toolCalls: (tools) => calls.create({}, { tools }),
       callStructure: calls.calls,

@@ -8,15 +8,17 @@ import { type ApiServer, createServer } from './api/server.js'
 import { checkSignals } from './api/session-signal.js'
 import { scripted } from './backend/index.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
-import { createScriptedTemplate, createScriptedTokenizer } from './backend/scripted-tokenizer.js'
+import { scriptedTemplate } from './backend/scripted-template.js'
+import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { makeRoot, type RootParts } from './cache/chain.js'
-import { type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
+import { formatsOf, type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
 import { type Config, ConfigError } from './config.js'
 import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { kindNamed } from './core/kind.js'
 import type { GenerateRequest } from './core/request.js'
 import { announceKernels } from './native/index.js'
+import type { ModelFormats } from './prompt/contract.js'
 import { createService } from './serve.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
@@ -131,9 +133,12 @@ function checkedSignals({ sessions }: Config): readonly string[] {
 const SCRIPTED_WINDOW = 262_144
 
 async function openScripted(config: Config, options: OpenOptions): Promise<OpenedModel> {
-  const tokenizer = createScriptedTokenizer()
   const name = config.model.name
-  const backend = scripted.create(checkedOptions<ScriptedOptions>(config, scripted.options), {
+  const own = checkedOptions<ScriptedOptions>(config, scripted.options)
+  const { template, end, specials } = scriptedTemplate(own)
+  const tokenizer = createScriptedTokenizer(own.template === 'plain' ? {} : { end, specials })
+  const formats = scriptedFormats(own)
+  const backend = scripted.create(own, {
     model: name,
     tokenizer,
     clock: options.clock,
@@ -147,12 +152,21 @@ async function openScripted(config: Config, options: OpenOptions): Promise<Opene
       name,
       contextLength: config.model.contextLength ?? SCRIPTED_WINDOW,
       created: Math.floor(Date.now() / 1000),
-      formats: { specials: [] },
-      visibleSpecials: [],
+      formats,
+      visibleSpecials: formats.specials.flatMap((spelling) => tokenizer.specialId(spelling) ?? []),
       tokenizer,
-      template: createScriptedTemplate(),
+      template,
     },
     root: { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none' },
+  }
+}
+
+/** @throws ConfigError where a format's name is unknown. */
+function scriptedFormats(options: ScriptedOptions): ModelFormats {
+  try {
+    return formatsOf(options as Parameters<typeof formatsOf>[0])
+  } catch (error) {
+    throw new ConfigError(`backend.options: ${(error as Error).message}`)
   }
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import type { Backend } from './backend/backend.js'
-import { createScriptedTemplate, createScriptedTokenizer } from './backend/scripted-tokenizer.js'
+import { createScriptedTemplate } from './backend/scripted-template.js'
+import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { chainOf } from './cache/chain.js'
 import type { Root } from './core/block.js'
 import type { GenerateEvent } from './core/events.js'

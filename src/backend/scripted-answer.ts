@@ -22,14 +22,17 @@ export class ScriptedAnswer {
   readonly ids: number[] = []
 
   constructor(options: {
-    readonly text: string
+    /** Ids are written as they are. */
+    readonly text: string | readonly number[]
     readonly choice: number
     readonly request: GenerateRequest
     readonly maxTokens: number
     readonly tokenizer: Tokenizer
     readonly visibleSpecials?: readonly number[] | undefined
   }) {
-    this.#script = options.tokenizer.encode(options.text, { special: 'text', bos: 'none' })
+    const { text, tokenizer } = options
+    this.#script =
+      typeof text === 'string' ? tokenizer.encode(text, { special: 'text', bos: 'none' }) : Int32Array.from(text)
     this.#request = options.request
     this.#tokenizer = options.tokenizer
     this.#detokenizer = options.tokenizer.stream(options.visibleSpecials)

@@ -7,7 +7,7 @@ import type { GenerateRequest, Job } from '../core/request.js'
 import { ManualClock } from '../testing/manual-clock.js'
 import { createScriptedBackend, type ScriptedDeps, type ScriptedOptions } from './scripted.js'
 import { ScriptedCache } from './scripted-cache.js'
-import { createScriptedTokenizer, END_ID } from './scripted-tokenizer.js'
+import { createScriptedTokenizer, END_ID, scriptedPieces } from './scripted-tokenizer.js'
 
 const tokenizer = createScriptedTokenizer()
 const root = '0123456789abcdef0123456789abcdef' as Root
@@ -78,7 +78,45 @@ describe('the tokenizer', () => {
   })
 })
 
+describe('the tokenizer of a chat model', () => {
+  const model = createScriptedTokenizer({ end: '<|im_end|>', specials: ['<|im_start|>'] })
+  const text = '<|im_start|>user\nhi<|im_end|>\n<|im_start|>'
+
+  test('spellings of special tokens are one token each in a rendered chat, and text elsewhere', () => {
+    const parsed = model.encode(text, { special: 'parse', bos: 'none' })
+    expect([...parsed].filter((id) => model.isSpecial(id)).map((id) => model.spellingOf(id))).toEqual([
+      '<|im_start|>',
+      '<|im_end|>',
+      '<|im_start|>',
+    ])
+    expect(model.decode(parsed, { special: 'keep' })).toBe(text)
+    expect(model.decode(parsed)).toBe('user\nhi\n')
+    const plain = model.encode(text, { special: 'text', bos: 'none' })
+    expect([...plain].some((id) => model.isSpecial(id))).toBe(false)
+    expect(model.decode(plain)).toBe(text)
+    expect(model.stream([model.specialId('<|im_start|>')!]).push(parsed[0]!)).toBe('<|im_start|>')
+    expect([...parsed].every((id) => id < model.vocabSize)).toBe(true)
+  })
+
+  test('tokens count anew behind a special one', () => {
+    const [head, all] = ['<|im_start|>u', '<|im_start|>user'].map((each) =>
+      model.encode(each, { special: 'parse', bos: 'none' }),
+    )
+    expect(head!.length).toBe(2)
+    const piece = model.encode('user', { special: 'parse', bos: 'none' })
+    expect([...all!]).toEqual([model.specialId('<|im_start|>'), ...piece])
+  })
+})
+
 describe('events', () => {
+  test('a script may say its text in a tokenization of its own', async () => {
+    const pieces = scriptedPieces('añb😀c')
+    expect(pieces).not.toEqual([...tokenizer.encode('añb😀c', { special: 'text', bos: 'none' })])
+    const events = await run(backendOf({}, { script: () => pieces }), jobOf('x'))
+    expect(events.flatMap((event) => (event.type === 'token' ? event.ids : []))).toEqual([...pieces, END_ID])
+    expect(textOf(events)).toBe('añb😀c')
+  })
+
   test('start, tokens, end, finish; the end token counts', async () => {
     const events = await run(backendOf({ answer: 'abcdef' }), jobOf('xyz'))
     expect(events.map((event) => event.type)).toEqual(['start', 'token', 'token', 'token', 'end', 'finish'])

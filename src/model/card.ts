@@ -49,7 +49,15 @@ const CARD = Type.Object(
     contextLength: Type.Integer({ minimum: 1 }),
     template: Type.Optional(Type.String({ minLength: 1 })),
     toolFallback: Type.Optional(Type.Enum(['hermes'])),
-    formats: Type.Object({ toolCalls: Type.Enum(['hermes', 'none']), reasoning: Type.Enum(['think', 'none']) }, strict),
+    formats: Type.Object(
+      {
+        toolCalls: Type.Enum(['hermes', 'none']),
+        reasoning: Type.Enum(['think', 'none']),
+        retention: Type.Optional(Type.Enum(['as-sent', 'drop-at-user-turn', 'keep-with-tools'])),
+        strictReasoning: Type.Optional(Type.Boolean()),
+      },
+      strict,
+    ),
   },
   strict,
 )

@@ -15,7 +15,14 @@ export interface ModelCard {
   readonly template?: string
   /** How tools are rendered when the template knows none. */
   readonly toolFallback?: 'hermes'
-  readonly formats: { readonly toolCalls: 'hermes' | 'none'; readonly reasoning: 'think' | 'none' }
+  readonly formats: {
+    readonly toolCalls: 'hermes' | 'none'
+    readonly reasoning: 'think' | 'none'
+    /** Which reasoning of earlier turns the model is shown; absent: as sent. */
+    readonly retention?: 'as-sent' | 'drop-at-user-turn' | 'keep-with-tools'
+    /** With tools, reasoning that did not come back and cannot be filled in is refused. */
+    readonly strictReasoning?: boolean
+  }
 }
 
 export type ModelSource =
