@@ -102,7 +102,14 @@ export interface Sampling {
 export type Structure =
   | { readonly kind: 'literal'; readonly text: string }
   | { readonly kind: 'json' }
-  | { readonly kind: 'json-schema'; readonly schema: string }
+  | {
+      readonly kind: 'json-schema'
+      readonly schema: string
+      /** What cannot be written as a grammar is any JSON in its place, not an error. */
+      readonly lenient?: true
+      /** The field that complaints name. */
+      readonly param?: string
+    }
   | { readonly kind: 'regex'; readonly regex: string }
   | { readonly kind: 'free'; readonly without: readonly string[] }
   | { readonly kind: 'until'; readonly stop: string }

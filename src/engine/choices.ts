@@ -54,7 +54,7 @@ async function compileConstraint(job: Job, parts: ChoiceParts) {
       param: 'response_format',
     })
   }
-  return parts.grammars.compile(constraint)
+  return parts.grammars.compile(constraint, job.visibleSpecials)
 }
 
 /** Samples the next token of `choice` from `logits`, emits what became visible, and ends the choice where it is due. */

@@ -23,6 +23,13 @@ const MAX_SCHEMAS = 20_000
 
 /** @throws RefrainError `invalid_grammar`, with the place in the schema. */
 export function schemaGrammar(schema: string): WrittenGrammar {
+  const text = new JsonGrammar()
+  const root = schemaExpression(text, schema)
+  return { ebnf: text.toString(root), counted: text.counted }
+}
+
+/** The same as an expression, whose rules are in `text`. */
+export function schemaExpression(text: JsonGrammar, schema: string): string {
   if (Buffer.byteLength(schema) > MAX_BYTES) throw invalidGrammar(`the schema is longer than ${MAX_BYTES} bytes`)
   let root: unknown
   try {
@@ -31,9 +38,8 @@ export function schemaGrammar(schema: string): WrittenGrammar {
     throw invalidGrammar(`the schema is not JSON: ${(error as Error).message}`)
   }
   if (isDeeper(root, MAX_JSON_DEPTH)) throw invalidGrammar(`the schema is nested deeper than ${MAX_JSON_DEPTH}`)
-  const writer = new Writer(root)
   try {
-    return writer.whole()
+    return new Writer(text, root).whole()
   } catch (error) {
     if (error instanceof Unsatisfiable) throw invalidGrammar('no value satisfies the schema')
     throw error
@@ -50,19 +56,19 @@ export function anyObjectGrammar(): WrittenGrammar {
 const NOTHING = `${byteClass([[0xff, 0xff]])} ${byteClass([[0xff, 0xff]])}`
 
 class Writer implements Scope {
+  readonly text: JsonGrammar
   readonly #root: unknown
-  readonly text = new JsonGrammar()
   readonly #references = new Map<string, string>()
   #schemas = 0
   #depth = 0
 
-  constructor(root: unknown) {
+  constructor(text: JsonGrammar, root: unknown) {
+    this.text = text
     this.#root = root
   }
 
-  whole(): WrittenGrammar {
-    const root = this.#expression(this.#root, '#')
-    return { ebnf: this.text.toString(root), counted: this.text.counted }
+  whole(): string {
+    return this.#expression(this.#root, '#')
   }
 
   /** The expression of the values that `schema` allows. @throws Unsatisfiable when there are none. */

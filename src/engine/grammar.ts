@@ -9,21 +9,22 @@ import type { Constraint } from '../core/request.js'
 import { GrammarCompiler } from './grammar-compiler.js'
 import { type Lengths, MAX_COUNTED } from './grammar-json.js'
 import { createMatcher, type Matcher, type MatcherParts } from './grammar-matcher.js'
-import { PLAIN, parseRegex, withoutAnchors, writeRegex } from './grammar-regex.js'
 import { anyObjectGrammar, schemaGrammar, type WrittenGrammar } from './grammar-schema.js'
 import { StringTokens, type Vocabulary } from './grammar-string.js'
-import { GrammarText, invalidGrammar } from './grammar-text.js'
+import { structureGrammar } from './grammar-structure.js'
+import { invalidGrammar } from './grammar-text.js'
 import type { GrammarImage } from './grammar-thread.js'
 import { evaluateXgrammar, type Handle, type ModuleFactory, openInstance } from './grammar-wasm.js'
 
 export type { Matcher } from './grammar-matcher.js'
 
-const MAX_REGEX_LENGTH = 64 * 1024
 const MEGABYTE = 1024 * 1024
 
 /** What of the model's tokenizer is needed. */
 export interface GrammarVocabulary extends Vocabulary {
   readonly eosTokenIds: readonly number[]
+  /** How a special token is spelled. */
+  spellingOf(id: number): string
 }
 
 export interface GrammarLimits {
@@ -57,30 +58,34 @@ export interface CompiledGrammar {
 
 export interface Grammars {
   /**
-   * Compiles, or finds compiled already; requests for the same constraint wait for one compilation.
+   * Compiles, or finds compiled already; requests for the same constraint wait for one compilation. `visible` special
+   * tokens are allowed where the text that they are spelled with is; end tokens stay what they are.
    * @throws RefrainError `invalid_grammar`: what is wrong with the schema or regex, or that it takes too long;
    * `queue_full` when too many wait to be compiled.
    */
-  compile(constraint: Constraint): Promise<CompiledGrammar>
+  compile(constraint: Constraint, visible?: readonly number[]): Promise<CompiledGrammar>
   /** Ends the compiler's thread. Matchers stay usable. */
   close(): Promise<void>
 }
 
 /** Grammars over one vocabulary. Nothing is loaded before the first `compile`. */
 export function createGrammars(vocabulary: GrammarVocabulary, limits: GrammarLimits = GRAMMAR_LIMITS): Grammars {
-  let engine: GrammarEngine | undefined
+  // One for plain text, one for a chat with the model's visible special tokens.
+  const engines = new Map<string, GrammarEngine>()
   const compiled = new LRUCache<string, InstalledGrammar>({ maxSize: limits.cacheBytes })
   const pending = new Map<string, Promise<InstalledGrammar>>()
   return {
-    compile(constraint) {
-      const key = keyOf(constraint)
+    compile(constraint, visible = []) {
+      const spelled = visible.join()
+      const key = `${spelled} ${keyOf(constraint)}`
       const known = compiled.get(key)
       if (known !== undefined) return Promise.resolve(known)
       const waiting = pending.get(key)
       if (waiting !== undefined) return waiting
       const started = (async () => {
         const written = write(constraint)
-        engine ??= new GrammarEngine(vocabulary, limits)
+        const engine = engines.get(spelled) ?? new GrammarEngine(withSpecials(vocabulary, visible), limits)
+        engines.set(spelled, engine)
         const grammar = await engine.make(written)
         compiled.set(key, grammar, { size: grammar.bytes })
         return grammar
@@ -88,7 +93,24 @@ export function createGrammars(vocabulary: GrammarVocabulary, limits: GrammarLim
       pending.set(key, started)
       return started
     },
-    close: async () => engine?.close(),
+    async close() {
+      await Promise.all(Array.from(engines.values(), (engine) => engine.close()))
+    },
+  }
+}
+
+/** The same with `visible` special tokens spelled out. */
+function withSpecials(vocabulary: GrammarVocabulary, visible: readonly number[]): GrammarVocabulary {
+  if (visible.length === 0) return vocabulary
+  const { vocabSize, eosTokenIds } = vocabulary
+  const encoder = new TextEncoder()
+  const shown = visible.filter((id) => !eosTokenIds.includes(id))
+  const bytes = new Map(shown.map((id) => [id, encoder.encode(vocabulary.spellingOf(id))]))
+  return {
+    vocabSize,
+    eosTokenIds,
+    spellingOf: (id) => vocabulary.spellingOf(id),
+    bytesOf: (id) => bytes.get(id) ?? vocabulary.bytesOf(id),
   }
 }
 
@@ -100,12 +122,8 @@ function keyOf(constraint: Constraint): string {
 
 function write(constraint: Constraint): WrittenGrammar {
   if (constraint.kind === 'json') return anyObjectGrammar()
-  if (constraint.kind === 'structure') throw invalidGrammar('structures cannot be compiled')
   if (constraint.kind === 'json-schema') return schemaGrammar(constraint.schema)
-  const { regex } = constraint
-  if (regex.length > MAX_REGEX_LENGTH) throw invalidGrammar(`the regex is longer than ${MAX_REGEX_LENGTH} characters`)
-  const expression = writeRegex(withoutAnchors(parseRegex(regex), 'whole'), PLAIN)
-  return { ebnf: new GrammarText().toString(expression), counted: [] }
+  return structureGrammar(constraint.kind === 'structure' ? constraint.structure : constraint)
 }
 
 interface InstalledGrammar extends CompiledGrammar {

@@ -69,7 +69,12 @@ export function awkwardVocabulary(): GrammarVocabulary {
     new Uint8Array(),
     new Uint8Array(),
   ]
-  return { vocabSize: tokens.length, bytesOf: (id) => tokens[id]!, eosTokenIds: [tokens.length - 1] }
+  return {
+    vocabSize: tokens.length,
+    bytesOf: (id) => tokens[id]!,
+    eosTokenIds: [tokens.length - 1],
+    spellingOf: (id) => (tokens[id]!.length === 0 ? `<|${id}|>` : Buffer.from(tokens[id]!).toString()),
+  }
 }
 
 export interface Walk {
