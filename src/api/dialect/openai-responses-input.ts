@@ -100,9 +100,30 @@ export function readInput(
   const head: ChatMessage[] = instructions === undefined ? [] : [{ role: 'system', content: instructions }]
   if (typeof input === 'string') return [...head, { role: 'user', content: wellFormed(input) }]
   if (!Array.isArray(input)) throw invalid('input', `must be a string or an array of items, not ${kindOf(input)}`)
-  const messages = joined(input.flatMap((item, i) => readItem(item, `input[${i}]`, tools, reading)))
+  const items = withoutKnownReferences(input, reading)
+  const messages = joined(items.flatMap(([item, i]) => readItem(item, `input[${i}]`, tools, reading)))
   if (messages.length + head.length === 0) throw invalid('input', 'must not be empty')
   return [...head, ...messages]
+}
+
+/** Items with their places, but for references to items that are there themselves. */
+function withoutKnownReferences(input: readonly unknown[], reading: Reading): (readonly [item: unknown, at: number])[] {
+  const referenceOf = (item: unknown) => {
+    const { type, id, role } = (item ?? {}) as { type?: unknown; id?: unknown; role?: unknown }
+    return typeof id === 'string' && (type === 'item_reference' || (type == null && role === undefined))
+      ? id
+      : undefined
+  }
+  const indexed = input.map((item, i) => [item, i] as const)
+  if (!input.some((item) => referenceOf(item) !== undefined)) return indexed
+  const whole = input.filter((item) => referenceOf(item) === undefined)
+  const ids = new Set(whole.map((item) => ((item ?? {}) as { id?: unknown }).id))
+  return indexed.filter(([item]) => {
+    const reference = referenceOf(item)
+    if (reference === undefined || !ids.has(reference)) return true
+    ignore('input[item_reference]', reading)
+    return false
+  })
 }
 
 function readItem(value: unknown, path: string, tools: ResponsesTools, reading: Reading): Item[] {

@@ -167,6 +167,12 @@ describe('input', () => {
   })
 })
 
+test('a reference to an item that is there itself is left out', () => {
+  const input = [user, said('a', { id: 'msg_1' }), { type: 'item_reference', id: 'msg_1' }, { id: 'msg_1' }]
+  expect(chatOf({ input }).messages).toEqual(chatOf({ input: input.slice(0, 2) }).messages)
+  expect(decode({ input }).ignored).toEqual(['input[item_reference]'])
+})
+
 describe('tools', () => {
   const look = '{"type":"function","name":"look","strict":false,  "parameters": {"b":{"maximum":1e3}, "a":20.0}}'
   const agents = `{"type":"namespace","name":"agents","description":"d","tools":[${look.replace('look', 'spawn')}]}`
