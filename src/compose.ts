@@ -19,7 +19,10 @@ import { kindNamed } from './core/kind.js'
 import type { GenerateRequest } from './core/request.js'
 import { announceKernels } from './native/index.js'
 import type { ModelFormats } from './prompt/contract.js'
+import type { HygieneRule } from './prompt/hygiene/hygiene.js'
+import * as hygieneRules from './prompt/hygiene/index.js'
 import { createService } from './serve.js'
+import { createSessionFacts } from './session/session-facts.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
 
@@ -50,6 +53,8 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     aliases: checkedAliases(config.model.aliases, model.name),
     fleet,
     limits: config.limits,
+    sessions: createSessionFacts({ ...config.sessions, clock }),
+    hygiene: hygieneOf(config),
   })
   const metrics = startMetrics(() => backend.health())
   const server = createServer({
@@ -118,6 +123,15 @@ function checkedAliases(aliases: Readonly<Record<string, string>>, model: string
   throw new ConfigError(
     `model.aliases.${lost[0]}: there is no model '${lost[1]}'; the one that is served is '${model}'`,
   )
+}
+
+/** @throws ConfigError where a rule's name is unknown. */
+function hygieneOf({ prompt }: Config): HygieneRule[] {
+  try {
+    return prompt.hygiene.map((name) => kindNamed(hygieneRules, name, 'prompt.hygiene').create({}, undefined))
+  } catch (error) {
+    throw new ConfigError((error as Error).message)
+  }
 }
 
 /** @throws ConfigError where an entry can be no signal. */

@@ -5,13 +5,15 @@
 import type { ServedModel, Service } from './api/contract.js'
 import type { Backend } from './backend/backend.js'
 import { chainOf } from './cache/chain.js'
-import type { Root } from './core/block.js'
+import type { Chain, Root } from './core/block.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
-import type { GenerateRequest, Job, Prompt } from './core/request.js'
+import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
 import type { ChatTemplate, ModelFormats, Tokenizer } from './prompt/contract.js'
+import type { HygieneRule } from './prompt/hygiene/hygiene.js'
 import { splitEvents } from './prompt/split-events.js'
 import { type RouteLimits, route } from './router/router.js'
+import type { SessionFacts, SessionFactsTable } from './session/session-facts.js'
 
 /** A model with all that turns a request into a job for it. */
 export interface ModelParts extends ServedModel {
@@ -31,6 +33,10 @@ export interface ServeParts {
   readonly aliases: Readonly<Record<string, string>>
   readonly fleet: readonly Backend[]
   readonly limits: RouteLimits
+  /** What is remembered of sessions; absent: nothing. */
+  readonly sessions?: SessionFactsTable
+  /** Applied in this order to what is rendered. */
+  readonly hygiene?: readonly HygieneRule[]
 }
 
 /** Of the rendered prompt's end, what the reasoning parser looks at. */
@@ -42,15 +48,18 @@ const NAME_CHARS = 256
 export function createService(parts: ServeParts): Service {
   const resolve = resolver(parts)
 
-  async function* generate(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
-    const model = resolve(request.model || undefined) //          model_not_found
-    const text = render(request.prompt, model) //                 template_failed
+  async function* generate(asked: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
+    const model = resolve(asked.model || undefined) //            model_not_found
+    const request = tidied(asked, parts.hygiene)
+    const facts = factsOf(request, model, parts.sessions)
+    const text = render(request.prompt, model, facts?.since) //   template_failed
     const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
     checkIds(request, model) //                                   invalid_request
     const maxTokens = room(request, tokens, model) //             context_length_exceeded
     const chain = chainOf(model.root(request), tokens)
     const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
-    const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens, ...visible })
+    const kept = keeping(request, chain, facts)
+    const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens, ...visible, ...kept })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
     const events = backend.generate(job, signal) //               what the backend throws comes up in the loop
     if (request.echo) yield* echoing(events, request.n, text ?? model.tokenizer.decode(tokens))
@@ -64,7 +73,8 @@ export function createService(parts: ServeParts): Service {
     tokenize(served, input) {
       const model = resolve(served.name)
       if (input.kind === 'text') return model.tokenizer.encode(input.text, { special: 'text', bos: input.bos })
-      return tokenize(render(input, model), input, model)
+      const messages = tidy(input.messages, parts.hygiene)
+      return tokenize(render({ ...input, messages }, model), input, model)
     },
     detokenize(served, ids) {
       const { tokenizer } = resolve(served.name)
@@ -99,11 +109,50 @@ function glob(pattern: string): RegExp {
   return new RegExp(`^${source}$`, 'is')
 }
 
+/** A chat without what clients put in front of it and change from request to request. */
+function tidied(request: GenerateRequest, rules: readonly HygieneRule[] | undefined): GenerateRequest {
+  const { prompt } = request
+  if (prompt.kind !== 'chat') return request
+  const messages = tidy(prompt.messages, rules)
+  return messages === prompt.messages ? request : { ...request, prompt: { ...prompt, messages } }
+}
+
+function tidy(messages: readonly ChatMessage[], rules: readonly HygieneRule[] = []): readonly ChatMessage[] {
+  return rules.reduce((left, rule) => rule.apply(left), messages)
+}
+
+function factsOf(
+  { session, tenant }: GenerateRequest,
+  { name }: ModelParts,
+  sessions: SessionFactsTable | undefined,
+): SessionFacts | undefined {
+  return session === undefined ? undefined : sessions?.open({ tenant: tenant.name, model: name, session })
+}
+
+/** What of this request and of the session's past is kept: nothing of a side request, nothing that the client left behind. */
+function keeping(
+  request: GenerateRequest,
+  chain: Chain,
+  facts: SessionFacts | undefined,
+): Pick<Job, 'transient' | 'deadBranch'> {
+  const { prompt, requestClass, pinTtlMs } = request
+  const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
+  const chat = prompt.kind === 'chat' ? prompt : { tools: [], messages: [] }
+  const firstTurn = chat.messages.findIndex(({ role }) => role !== 'system')
+  const system = chat.messages.slice(0, firstTurn < 0 ? undefined : firstTurn)
+  const deadBranch = facts?.settle({
+    ...{ request, chain, tools: chat.tools },
+    system: system.map(({ content }) => content).join('\n'),
+  })
+  return { ...(isSide && pinTtlMs === undefined && { transient: true }), ...(deadBranch && { deadBranch }) }
+}
+
 /** Text of a prompt; undefined where token ids were sent. */
-function render(prompt: Prompt, model: ModelParts): string | undefined {
+function render(prompt: Prompt, model: ModelParts, date?: Date): string | undefined {
   if (prompt.kind === 'text') return prompt.text
   if (prompt.kind === 'tokens') return undefined
-  return model.template.render(prompt.messages, { tools: prompt.tools, addGenerationPrompt: true }).text
+  const options = { tools: prompt.tools, addGenerationPrompt: true, ...(date && { date }) }
+  return model.template.render(prompt.messages, options).text
 }
 
 function tokenize(text: string | undefined, prompt: Prompt, { tokenizer }: ModelParts): Int32Array {
