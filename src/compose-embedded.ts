@@ -141,8 +141,9 @@ export function formatsOf(names: Card['formats']): ModelFormats {
   const { toolCalls, reasoning, retention, strictReasoning } = names
   const calls = kindNamed(toolCallFormats, toolCalls, 'formats.toolCalls')
   const thoughts = kindNamed(reasoningFormats, reasoning, 'formats.reasoning')
+  const { start, end } = thoughts
   return {
-    specials: calls.specials,
+    specials: [...calls.specials, ...[start, end].filter((tag) => tag !== undefined)],
     retention: kindNamed(retentions, retention ?? 'as-sent', 'formats.retention'),
     ...(strictReasoning === true && { strictReasoning }),
     ...(toolCalls !== 'none' && {
@@ -151,6 +152,8 @@ export function formatsOf(names: Card['formats']): ModelFormats {
       callTrigger: calls.trigger,
     }),
     ...(reasoning !== 'none' && { reasoning: (prompt) => thoughts.create({}, { prompt }) }),
+    ...(start !== undefined && { reasoningStart: start }),
+    ...(end !== undefined && { reasoningEnd: end }),
   }
 }
 

@@ -102,6 +102,8 @@ export interface ChatTemplate {
 export interface ModelFormats {
   /** `prompt` is the end of the rendered prompt: some templates open the reasoning there. */
   readonly reasoning?: (prompt: string) => ReasoningParser
+  /** What a model begins to reason with where the prompt has not, e.g. `<think>`. */
+  readonly reasoningStart?: string
   /** What ends the reasoning, e.g. `</think>`; a constraint begins behind it. */
   readonly reasoningEnd?: string
   /** Which reasoning of earlier turns the model is shown; undefined: as sent. */

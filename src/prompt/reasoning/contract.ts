@@ -1,5 +1,5 @@
-// A parser that takes a model's reasoning out of its text while it streams. A dialect makes one per choice, in front of
-// the tool-call parser. Promised: however the text is cut into pushes, the joined results are the same.
+// A parser that takes a model's reasoning out of its text while it streams. One is made per choice, in front of the
+// tool-call parser. Promised: however the text is cut into pushes, the joined results are the same.
 
 import type { Kind } from '../../core/kind.js'
 
@@ -19,4 +19,16 @@ export interface ReasoningDeps {
   readonly prompt: string
 }
 
-export type ReasoningFormat = Kind<Record<string, never>, ReasoningDeps, ReasoningParser>
+export interface ReasoningFormat extends Kind<Record<string, never>, ReasoningDeps, ReasoningParser> {
+  /** Special tokens that the form is written with, as the vocabulary spells them; the parser sees them as text. */
+  readonly specials: readonly string[]
+  /** What ends the reasoning; undefined: there is none. */
+  readonly ending: string | undefined
+  /** What stands between that and a plain answer. */
+  readonly answerStart?: string
+  /**
+   * Where an answer to `prompt` begins: in the reasoning; before it, where a model may or may not reason; or behind it,
+   * because the template closed it.
+   */
+  begins(prompt: string): 'inside' | 'before' | 'behind'
+}

@@ -1,27 +1,49 @@
-// Reasoning between <think> and </think> at the start of an answer. Invariant: the line breaks that templates put around
-// the tags belong to neither part; a tag later in the text is content, for a model may speak of it.
+// Reasoning between two tags at the start of an answer. Invariant: the line breaks that templates put around the tags
+// belong to neither part; a tag later in the text is content, for a model may speak of it.
 
 import { Type } from 'typebox'
 import { partialTag } from '../held-text.js'
 import type { ReasoningFormat, ReasoningParser, SplitText } from './contract.js'
 
-const OPEN = '<think>'
-const CLOSE = '</think>'
-
-export const think: ReasoningFormat = {
-  options: Type.Object({}),
-  create: (_, { prompt }) => new ThinkParser(prompt.trimEnd().endsWith(OPEN) ? 'reasoning' : 'start'),
+export interface ReasoningTags {
+  readonly open: string
+  readonly close: string
+  /** True: the model may leave the open tag out, so an answer begins inside unless the prompt closed the reasoning. */
+  readonly implied?: boolean
 }
+
+export function taggedReasoning(tags: ReasoningTags): ReasoningFormat {
+  const begins: ReasoningFormat['begins'] = (prompt) => {
+    const end = prompt.trimEnd()
+    if (end.endsWith(tags.close)) return 'behind'
+    return tags.implied === true || end.endsWith(tags.open) ? 'inside' : 'before'
+  }
+  return {
+    options: Type.Object({}),
+    specials: [tags.open, tags.close],
+    ending: tags.close,
+    begins,
+    // A model may think although the prompt closed the reasoning.
+    create: (_, { prompt }) => new TaggedParser(tags, begins(prompt) === 'inside' ? 'reasoning' : 'start'),
+  }
+}
+
+export const think = taggedReasoning({ open: '<think>', close: '</think>' })
+
+/** DeepSeek-R1 with templates that leave the open tag to the model, which it may forget. */
+export const thinkImplied = taggedReasoning({ open: '<think>', close: '</think>', implied: true })
 
 type State = 'start' | 'reasoning' | 'after' | 'content'
 
-class ThinkParser implements ReasoningParser {
+class TaggedParser implements ReasoningParser {
+  readonly #tags: ReasoningTags
   #state: State
   #held = ''
   /** Whether some of the reasoning is out, so that its line breaks count. */
   #begun = false
 
-  constructor(state: State) {
+  constructor(tags: ReasoningTags, state: State) {
+    this.#tags = tags
     this.#state = state
   }
 
@@ -63,25 +85,28 @@ class ThinkParser implements ReasoningParser {
 
   #start(): boolean {
     const text = this.#held.trimStart()
-    if (text.startsWith(OPEN)) {
-      this.#held = text.slice(OPEN.length)
+    const { open } = this.#tags
+    if (text.startsWith(open)) {
+      this.#held = text.slice(open.length)
       this.#state = 'reasoning'
       return true
     }
-    if (OPEN.startsWith(text)) return false
+    if (open.startsWith(text)) return false
     this.#state = 'content'
     return true
   }
 
   #reason(out: { reasoning: string }): boolean {
+    const { open, close } = this.#tags
+    if (!this.#begun && !this.#opened(open)) return false
     if (!this.#begun) this.#held = trimmedStart(this.#held)
-    const at = this.#held.indexOf(CLOSE)
+    const at = this.#held.indexOf(close)
     const text =
-      at < 0 ? this.#held.slice(0, this.#held.length - partialTag(this.#held, [CLOSE])) : this.#held.slice(0, at)
+      at < 0 ? this.#held.slice(0, this.#held.length - partialTag(this.#held, [close])) : this.#held.slice(0, at)
     const sure = trimmedEnd(text)
     out.reasoning += sure
     if (sure !== '') this.#begun = true
-    this.#held = at < 0 ? this.#held.slice(sure.length) : this.#held.slice(at + CLOSE.length)
+    this.#held = at < 0 ? this.#held.slice(sure.length) : this.#held.slice(at + close.length)
     if (at >= 0) this.#state = 'after'
     return at >= 0
   }
