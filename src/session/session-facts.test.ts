@@ -70,6 +70,34 @@ describe('a session', () => {
   })
 })
 
+describe('a summary', () => {
+  const compaction = { requestClass: 'compaction' } as const
+  const before = turn({ chain: chainOf('a', 'b', 'c', 'd'), tools: [tool('f')] })
+
+  test('that loses the prefix is told, and why', () => {
+    const seen = notes()
+    const { facts, clock } = open()
+    const session = facts.open(scope('s'))
+    session.settle(turn({ request: compaction, chain: chainOf('x') }))
+    session.settle(before)
+    session.settle(turn({ request: compaction, chain: chainOf('a', 'x') }))
+    clock.advance(60_000)
+    session.settle(turn({ request: compaction, chain: chainOf('x'), tools: [tool('f')] }))
+    expect(seen.map(({ text }) => text)).toEqual([
+      'a summary shares 64 tokens of the 256 that its session has cached: it is sent without the tools',
+      'a summary shares 0 tokens of the 256 that its session has cached: its prompt is another one',
+    ])
+  })
+
+  test('that keeps most of it is not', () => {
+    const seen = notes()
+    const session = open().facts.open(scope('s'))
+    session.settle(before)
+    session.settle(turn({ request: compaction, chain: chainOf('a', 'b', 'c', 'x') }))
+    expect(seen).toEqual([])
+  })
+})
+
 describe('a rewritten context', () => {
   test('leaves behind what the new prompt does not share, once', () => {
     const session = open().facts.open(scope('s'))

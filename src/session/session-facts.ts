@@ -2,7 +2,7 @@
 // its last prompt, its system text. Bounded by count, age and bytes; what came last stays. Invariant: a session that is
 // forgotten costs a comparison or a hit, never an answer. Asked by serve.ts in front of the template and behind the chain.
 
-import type { BlockHash, Chain } from '../core/block.js'
+import { BLOCK_TOKENS, type BlockHash, type Chain } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateRequest, ToolDefinition } from '../core/request.js'
 import { note } from '../core/signals.js'
@@ -162,6 +162,7 @@ class Remembered implements SessionFacts {
   settle({ request, chain, tools, system }: SessionTurn): readonly BlockHash[] | undefined {
     const { requestClass, contextEpoch } = request
     // They have prompts of their own: the session goes on from where it was.
+    if (requestClass === 'compaction') this.#compareCompaction(chain, tools)
     if (requestClass === 'auxiliary' || requestClass === 'compaction') return undefined
     const dead = this.#isRewritten(contextEpoch) ? leftBehind(this.chain, chain) : undefined
     if (typeof contextEpoch === 'number') this.#epoch = contextEpoch
@@ -177,6 +178,20 @@ class Remembered implements SessionFacts {
     if (epoch === 'new') return true
     // The first count that is seen says nothing: a client may resume a session that it compacted elsewhere.
     return epoch !== undefined && this.turns > 0 && epoch > this.#epoch
+  }
+
+  /** A summary of a long conversation that reuses nothing of it is dear, and its client can mend that. */
+  #compareCompaction(chain: Chain, tools: readonly ToolDefinition[]): void {
+    if (this.chain === undefined) return
+    const blocks = this.chain.hashes.length
+    const shared = blocks - (leftBehind(this.chain, chain)?.length ?? 0)
+    if (shared * 2 >= blocks) return
+    const why =
+      tools.length === 0 && this.tools.length > 0 ? 'it is sent without the tools' : 'its prompt is another one'
+    this.#table.tell(
+      `a summary shares ${shared * BLOCK_TOKENS} tokens of the ${blocks * BLOCK_TOKENS} that its session has cached: ${why}`,
+      { ...this.scope, sharedTokens: shared * BLOCK_TOKENS, cachedTokens: blocks * BLOCK_TOKENS },
+    )
   }
 
   #compareHead(system: string): void {
