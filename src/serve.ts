@@ -9,6 +9,7 @@ import type { Chain, Root } from './core/block.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
 import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
+import { callConstraint } from './prompt/call-constraint.js'
 import type { ChatTemplate, ModelFormats, Tokenizer } from './prompt/contract.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
 import { splitEvents } from './prompt/split-events.js'
@@ -55,15 +56,17 @@ export function createService(parts: ServeParts): Service {
     const text = render(request.prompt, model, facts?.since) //   template_failed
     const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
     checkIds(request, model) //                                   invalid_request
+    const tail = (text ?? '').slice(-TAIL_CHARS)
+    const constraint = callConstraint({ request, formats: model.formats, tail }) //  invalid_request, unsupported_parameter
     const maxTokens = room(request, tokens, model) //             context_length_exceeded
     const chain = chainOf(model.root(request), tokens)
     const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
-    const kept = keeping(request, chain, facts)
+    const kept = { ...keeping(request, chain, facts), ...(constraint && { constraint }) }
     const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens, ...visible, ...kept })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
     const events = backend.generate(job, signal) //               what the backend throws comes up in the loop
     if (request.echo) yield* echoing(events, request.n, text ?? model.tokenizer.decode(tokens))
-    else yield* splitEvents(events, request, { formats: model.formats, tail: (text ?? '').slice(-TAIL_CHARS) })
+    else yield* splitEvents(events, request, { formats: model.formats, tail })
   }
 
   return {

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { isPattern, matchesPattern } from './name-pattern.js'
+import { isPattern, MAX_PATTERNS, matchesPattern, NamePatterns } from './name-pattern.js'
 
 test.each([
   ['browser_*', 'browser_open', true],
@@ -26,4 +26,12 @@ test('is what the regular expression says', () => {
       expect(isPattern(pattern)).toBe(pattern.includes('*'))
     }),
   )
+})
+
+test('a set has its names and what fits its patterns, however many names there are', () => {
+  const many = Array.from({ length: 50_000 }, (_, i) => `tool${i}`)
+  const set = new NamePatterns([...many, 'browser_*'])
+  expect(many.every((name) => set.has(name))).toBe(true)
+  expect([set.has('browser_open'), set.has('shell'), set.has('tool*')]).toEqual([true, false, false])
+  expect(new NamePatterns([...Array(MAX_PATTERNS).fill('a*'), 'b*']).has('b')).toBe(true)
 })

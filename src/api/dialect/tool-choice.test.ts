@@ -74,6 +74,7 @@ describe('what is refused names its field', () => {
     [{ refrain: { allowed_tools: 'shell' } }, 'invalid_request', 'refrain.allowed_tools'],
     [{ refrain: { allowed_tools: ['shell', 'rm'] } }, 'invalid_request', 'refrain.allowed_tools[1]'],
     [{ refrain: { allowed_tools: ['desktop_*'] } }, 'invalid_request', 'refrain.allowed_tools'],
+    [{ refrain: { allowed_tools: Array(300).fill('a*') } }, 'invalid_request', 'refrain.allowed_tools[256]'],
     [{ refrain: { allowed_tools: [] } }, 'invalid_request', 'refrain.allowed_tools'],
     [
       { tool_choice: inChat('auto', 'shell'), refrain: { allowed_tools: ['browser_*'] } },

@@ -3,7 +3,7 @@
 // prompt's prefix, are the same whatever is chosen. A name that no tool has is refused here, where its field is known.
 // https://platform.openai.com/docs/guides/function-calling#tool-choice
 
-import { isPattern, matchesPattern } from '../../core/name-pattern.js'
+import { isPattern, MAX_PATTERNS, NamePatterns } from '../../core/name-pattern.js'
 import type { ToolChoice, ToolDefinition } from '../../core/request.js'
 import { asObject, boolean, custom, type Field, invalid, kindOf, listOf, object, text, unsupported } from './fields.js'
 
@@ -75,7 +75,7 @@ export interface SentCalls {
 export function toolChoiceOf(sent: SentCalls, tools: readonly ToolDefinition[]): ToolChoice | undefined {
   const { choice, parallel } = sent
   if (choice?.mode === 'required' && tools.length === 0) throw invalid('tool_choice', "needs 'tools'")
-  for (const { name, path } of choice?.allowed ?? []) checkName(name, path, tools)
+  checkNames(choice?.allowed ?? [], tools)
   const named: ToolChoice | undefined = choice && {
     mode: choice.mode,
     ...(choice.allowed && { allowed: choice.allowed.map(({ name }) => name) }),
@@ -95,22 +95,27 @@ export function narrowChoice(
 ): ToolChoice | undefined {
   if (allowed === undefined) return choice
   const path = 'refrain.allowed_tools'
-  for (const [i, name] of allowed.entries()) checkName(name, `${path}[${i}]`, tools)
+  checkNames(
+    allowed.map((name, i) => ({ name, path: `${path}[${i}]` })),
+    tools,
+  )
   if (choice?.mode === 'none') return choice
-  const before = choice?.allowed
-  const both = (name: string) => matchesAny(allowed, name) && (before === undefined || matchesAny(before, name))
+  const before = choice?.allowed && new NamePatterns(choice.allowed)
+  const set = new NamePatterns(allowed)
+  const both = (name: string) => set.has(name) && (before?.has(name) ?? true)
   if (!tools.some(({ name }) => both(name))) throw invalid(path, "leaves no tool of 'tools' that may be called")
   if (before === undefined) return { mode: 'auto', ...choice, allowed }
   return { mode: 'auto', ...choice, allowed: tools.map(({ name }) => name).filter(both) }
 }
 
-function checkName(name: string, path: string, tools: readonly ToolDefinition[]): void {
-  if (isPattern(name) || tools.some((tool) => tool.name === name)) return
-  throw invalid(path, `names '${name.slice(0, 64)}', which is not in 'tools'`)
-}
-
-function matchesAny(patterns: readonly string[], name: string): boolean {
-  return patterns.some((pattern) => matchesPattern(pattern, name))
+function checkNames(sent: Required<SentChoice>['allowed'], tools: readonly ToolDefinition[]): void {
+  const names = new Set(tools.map(({ name }) => name))
+  let patterns = 0
+  for (const { name, path } of sent) {
+    if (isPattern(name)) {
+      if (++patterns > MAX_PATTERNS) throw invalid(path, `is one pattern too many: ${MAX_PATTERNS} are allowed`)
+    } else if (!names.has(name)) throw invalid(path, `names '${name.slice(0, 64)}', which is not in 'tools'`)
+  }
 }
 
 function readAllowed(value: Readonly<Record<string, unknown>>, path: string): SentChoice {
