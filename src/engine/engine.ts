@@ -90,9 +90,8 @@ export class Engine {
       return events
     }
     this.#queue.add(sequence)
-    const cancelTimers = this.#limitWait(sequence)
+    sequence.cancelTimers = this.#limitWait(sequence)
     joined.addEventListener('abort', () => {
-      cancelTimers()
       // A sequence that is in the runner's hands is ended by the loop, when the run is over.
       if (sequence.phase !== 'prefill' && sequence.phase !== 'decode') this.#end(sequence, joined.reason)
       this.#signal()
@@ -191,7 +190,7 @@ export class Engine {
         next.starved = next.job.transient === true
         return
       }
-      this.#queue.delete(next)
+      this.#leaveQueue(next)
       this.#running.add(next)
       next.slot = seat.slot
       next.phase = 'acquiring'
@@ -406,10 +405,17 @@ export class Engine {
   #close(sequence: Sequence): void {
     const { phase } = sequence
     sequence.phase = 'done'
-    this.#queue.delete(sequence)
+    this.#leaveQueue(sequence)
     // While the cache is at work for it, what it holds is given back when that is over.
     if (phase !== 'acquiring' && phase !== 'queued') this.#leave(sequence)
     this.#signal()
+  }
+
+  /** A timer that outlived the queue would hold the sequence, its prompt and its choices, for as long as it runs. */
+  #leaveQueue(sequence: Sequence): void {
+    this.#queue.delete(sequence)
+    sequence.cancelTimers?.()
+    sequence.cancelTimers = undefined
   }
 
   /** Gives back everything that a sequence holds. */
