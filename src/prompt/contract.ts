@@ -53,6 +53,8 @@ export interface RenderOptions {
   /** The last message is the assistant's and is continued. */
   readonly continueFinal?: boolean
   readonly thinking?: Thinking
+  /** Show the reasoning of earlier turns where the template drops it of itself and can be told not to. */
+  readonly keepReasoning?: boolean
   /** Raw JSON text of an object: further names for the template. */
   readonly values?: string
   /** What `strftime_now` prints; a session's is frozen. Undefined: now. */
@@ -86,6 +88,8 @@ export interface ChatTraits {
   readonly keepsReasoning: 'all' | 'since-user' | 'none'
   /** Where definitions of tools stand: in front of the messages, further behind (the place moves as a chat grows), nowhere. */
   readonly toolsAt: 'head' | 'later' | 'nowhere'
+  /** Options that have names in the template; the others change nothing. */
+  readonly options: readonly ('thinking' | 'effort' | 'keepReasoning')[]
 }
 
 export interface ChatTemplate {
@@ -106,6 +110,10 @@ export interface ModelFormats {
   readonly reasoningStart?: string
   /** What ends the reasoning, e.g. `</think>`; a constraint begins behind it. */
   readonly reasoningEnd?: string
+  /** Where an answer to `prompt` begins: in the reasoning, before it (a model may or may not reason), behind it. */
+  readonly reasoningPlace?: (prompt: string) => 'inside' | 'before' | 'behind'
+  /** What stands in front of a plain answer, as the header of a channel. */
+  readonly answerStart?: string
   /** Which reasoning of earlier turns the model is shown; undefined: as sent. */
   readonly retention?: Retention
   /** True: with tools, reasoning that did not come back and is not kept here is an error of the client's. */

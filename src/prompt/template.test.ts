@@ -1,12 +1,10 @@
 // Chat templates: the reference's own chats, tools in every way they are rendered, and all real templates at hand (those
-// that ../shared/tools/get-templates puts under ~/.cache/refrain-peers) with a table of what each refuses.
+// that ../shared/tools/get-templates brings) with a table of what each refuses.
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { homedir } from 'node:os'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { RefrainError } from '../core/errors.js'
 import type { ChatMessage, ToolDefinition } from '../core/request.js'
+import { realTemplates } from '../testing/real-templates.js'
 import type { RenderOptions } from './contract.js'
 import { createTemplate, type TemplateOptions } from './template.js'
 
@@ -79,13 +77,15 @@ describe('what a template gets', () => {
     expect(refusal(() => render('{% if %}', []))).toMatchObject({ code: 'template_failed' })
   })
 
-  test('system messages stay where they are, or are refused where the template loses them', () => {
+  test('system messages stay where they are, as reminders where the template would lose them', () => {
     const chat = [system('A'), user('b'), assistant('c'), system('D'), user('e')]
     expect(render(CHATML, chat)).toMatch(/system\nA.*user\nb.*assistant\nc.*system\nD.*user\ne/s)
     const first =
       "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
     expect(render(first, chat.slice(0, 3))).toBe('Abc')
-    expect(refusal(() => render(first, chat))?.message).toMatch(/leaves out a system message.*messages\[3\]/)
+    expect(render(first, chat)).toBe('Abc<system-reminder>\nD\n</system-reminder>e')
+    expect(render(first, chat.slice(0, 4))).toBe('Abc<system-reminder>\nD\n</system-reminder>')
+    expect(render(first, [system('A'), system('B'), user('c')])).toBe('A\n\nBc')
     const none = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
     expect(refusal(() => render(none, chat.slice(0, 3)))?.message).toMatch(/leaves out system messages/)
   })
@@ -204,13 +204,7 @@ describe('tools that the template does not know', () => {
   })
 })
 
-const peers = join(homedir(), '.cache', 'refrain-peers')
-const folder = existsSync(peers)
-  ? readdirSync(peers)
-      .filter((name) => name.startsWith('llama-models-'))
-      .map((name) => join(peers, name, 'templates'))
-      .find((path) => existsSync(path))
-  : undefined
+const templates = realTemplates()
 
 type Case = 'chat' | 'bare' | 'tools' | 'loop' | 'system later'
 
@@ -225,28 +219,17 @@ const CASES: Readonly<Record<Case, { messages: readonly ChatMessage[]; tools: re
   },
 }
 
-const DROPS: Partial<Record<Case, RegExp>> = { 'system later': /leaves out a system message/ }
 const NO_TOOLS: Partial<Record<Case, RegExp>> = { tools: /does not render tools/, loop: /does not render tools/ }
 const NO_HISTORY: Partial<Record<Case, RegExp>> = { loop: /does not render tool calls/ }
-const ALTERNATES: Partial<Record<Case, RegExp>> = { 'system later': /roles must alternate/ }
 const NO_FUNCTIONS = /'functions' is undefined/
 
 /** What each template refuses, without a fallback for tools; whatever is not listed has to render. */
 const REFUSES: Readonly<Record<string, Partial<Record<Case, RegExp>>>> = {
-  'Apertus-8B-Instruct': { 'system later': /Invalid message role/ },
-  'Bielik-11B-v3.0-Instruct': DROPS,
-  'HuggingFaceTB-SmolLM3-3B': { ...NO_TOOLS, ...DROPS },
+  'HuggingFaceTB-SmolLM3-3B': NO_TOOLS,
   'LFM2-8B-A1B': NO_HISTORY,
   'LFM2.5-Instruct': NO_HISTORY,
-  'MiniMax-M1': DROPS,
-  'MiniMax-M2': DROPS,
-  'MiniMax-M3': DROPS,
-  'Mistral-Small-3.2-24B-Instruct-2506': ALTERNATES,
-  'NVIDIA-Nemotron-Nano-v2': DROPS,
-  'Qwen3.5-4B': { 'system later': /must be at the beginning/ },
-  'Reka-Edge': DROPS,
-  'deepseek-ai-DeepSeek-R1-Distill-Llama-8B': { ...NO_TOOLS, ...DROPS },
-  'deepseek-ai-DeepSeek-R1-Distill-Qwen-32B': { ...NO_TOOLS, ...DROPS },
+  'deepseek-ai-DeepSeek-R1-Distill-Llama-8B': NO_TOOLS,
+  'deepseek-ai-DeepSeek-R1-Distill-Qwen-32B': NO_TOOLS,
   'deepseek-ai-DeepSeek-V3.1': NO_TOOLS,
   // Wants its tools in a variable of another name, and the date beside them.
   'fireworks-ai-llama-3-firefunction-v2': {
@@ -261,26 +244,20 @@ const REFUSES: Readonly<Record<string, Partial<Record<Case, RegExp>>>> = {
     'system later': /System role not supported/,
   },
   'ibm-granite-granite-3.3-2B-Instruct': NO_HISTORY,
-  'llama-cpp-deepseek-r1': DROPS,
-  'llama-cpp-rwkv-world': { ...NO_TOOLS, ...DROPS },
-  'llm-jp-llm-jp-4.1-8b-thinking': DROPS,
+  'llama-cpp-rwkv-world': NO_TOOLS,
   'microsoft-Phi-3.5-mini-instruct': NO_TOOLS,
-  'mistralai-Ministral-3-14B-Reasoning-2512': { 'system later': /roles are supported, got system/ },
-  'mistralai-Mistral-Nemo-Instruct-2407': ALTERNATES,
-  'openai-gpt-oss-120b': DROPS,
 }
 
-describe.skipIf(folder === undefined)('real templates (need ../shared/tools/get-templates)', () => {
-  const names = folder === undefined ? [] : readdirSync(folder).filter((name) => name.endsWith('.jinja'))
+describe.skipIf(templates === undefined)('real templates (need ../shared/tools/get-templates)', () => {
+  const all = templates ?? new Map<string, string>()
 
   test('are all here', () => {
-    expect(names.length).toBeGreaterThan(65)
-    for (const name of Object.keys(REFUSES)) expect(names).toContain(`${name}.jinja`)
+    expect(all.size).toBeGreaterThan(65)
+    for (const name of Object.keys(REFUSES)) expect([...all.keys()]).toContain(name)
   })
 
-  test.each(names)('%s', (name) => {
-    const source = readFileSync(join(folder ?? '', name), 'utf8')
-    const refuses = REFUSES[name.replace('.jinja', '')] ?? {}
+  test.each([...all])('%s', (name, source) => {
+    const refuses = REFUSES[name] ?? {}
     for (const [which, { messages, tools }] of Object.entries(CASES)) {
       const expected = refuses[which as Case]
       const run = (): string => render(source, messages, { tools })

@@ -4,10 +4,13 @@
 
 import { RefrainError } from '../core/errors.js'
 import type { ChatMessage } from '../core/request.js'
-import type { ChatTemplate } from './contract.js'
-import { compileTemplate, TemplateFault, type Value } from './jinja/index.js'
-import { probeTemplate, type TemplateTraits } from './template-probe.js'
-import { createJsonReader, messageValue, toolValues } from './template-values.js'
+import type { ChatTemplate, ChatTraits, MessageSpan, Rendered, RenderOptions } from './contract.js'
+import { compileTemplate, strftimeAt, TemplateFault, type Value } from './jinja/index.js'
+import { probeTemplate, type RenderValues, type TemplateTraits } from './template-probe.js'
+import { watchSpans } from './template-spans.js'
+import { type Names, thinkingNames } from './template-switches.js'
+import { type Placed, withSystemInPlace } from './template-system.js'
+import { createJsonReader, type JsonReader, messageValue, toolValues } from './template-values.js'
 import { withToolsAsText } from './tool-fallback.js'
 
 export interface TemplateOptions {
@@ -22,40 +25,142 @@ export interface TemplateOptions {
 // Definitions and arguments that are kept parsed, for each template.
 const JSON_BYTES = 16_000_000
 
+// What a template is given anyway; a client's values cannot take their place.
+const GIVEN = ['messages', 'tools', 'add_generation_prompt', 'bos_token', 'eos_token', 'strftime_now']
+
 /**
  * Compiles and probes `source`, a Jinja chat template.
  * @throws RefrainError `template_failed` when it cannot be parsed.
  */
 export function createTemplate(source: string, options: TemplateOptions): ChatTemplate {
-  const rendering = compile(source, options.dateNow)
-  const render = (messages: readonly Value[], tools: Value, addGenerationPrompt: boolean): string =>
-    rendering([
+  const rendering = compile(source)
+  const render = (
+    messages: readonly Value[],
+    how: Parameters<RenderValues>[1] & { date?: Date | undefined },
+  ): string => {
+    const given: Names = [
       ['messages', messages],
-      ['tools', tools],
+      ['tools', how.tools],
       ['documents', null],
-      ['add_generation_prompt', addGenerationPrompt],
+      ['add_generation_prompt', how.prompt],
       ['bos_token', options.bosToken],
       ['eos_token', options.eosToken],
-    ])
-  const traits = probeTemplate((messages, tools) => render(messages, tools, true))
+      ['strftime_now', strftimeAt(how.date ?? options.dateNow())],
+    ]
+    return rendering(how.names === undefined ? given : [...given, ...how.names], how.watch)
+  }
+  const traits = probeTemplate(render)
   const read = createJsonReader(JSON_BYTES)
   return {
-    render(messages, { tools, addGenerationPrompt }) {
-      const given = { messages, tools: toolValues(tools, read) }
-      const chat = asTemplateKnowsIt(given, traits, options.toolFallback)
+    traits: { keepsReasoning: traits.keepsReasoning, toolsAt: traits.toolsAt, options: optionsOf(traits) },
+    render(messages, asked) {
+      const chat = chatFor(traits, options.toolFallback, { messages, tools: toolsFor(asked, traits, options, read) })
       checkSystem(chat.messages, traits)
-      const values = chat.messages.map((message) => messageValue(message, traits, read))
-      const text = refused(() =>
-        render(values, chat.tools.length === 0 ? traits.noTools : chat.tools, addGenerationPrompt),
-      )
-      return { text, spans: [], tail: text.length }
+      const mark = asked.continueFinal === true ? markEnd(chat.messages) : undefined
+      const values = (mark?.messages ?? chat.messages).map(({ message }) => messageValue(message, traits, read))
+      const origins = chat.messages.map(({ origin }) => origin)
+      const how = {
+        tools: chat.tools.length === 0 ? traits.noTools : chat.tools,
+        names: namesFor(asked, traits, read),
+        date: asked.date,
+      }
+      const prompt = asked.addGenerationPrompt && mark === undefined
+      const watch = watchSpans(values, origins, traits.writing)
+      const text = refused(() => render(values, { ...how, prompt, watch }))
+      const spans = watch.spans(text)
+      if (mark !== undefined) return cutAt(mark.end, text, spans)
+      const own = spans.find(({ message }) => message === origins.at(-1))
+      if (own !== undefined && !(prompt && traits.promptInLoop)) return { text, spans, tail: own.end }
+      const tail = prompt
+        ? sharedStart(
+            text,
+            refused(() => render(values, { ...how, prompt: false })),
+          )
+        : text.length
+      return { text, spans: spans.map((span) => ({ ...span, end: Math.min(span.end, tail) })), tail }
     },
   }
 }
 
-function compile(source: string, dateNow: () => Date): ReturnType<typeof compileTemplate> {
+function optionsOf({ switches: { enabled, effort, keep } }: TemplateTraits): ChatTraits['options'] {
+  return [
+    ...(enabled === undefined ? [] : ['thinking' as const]),
+    ...(effort === undefined ? [] : ['effort' as const]),
+    ...(keep.length === 0 ? [] : ['keepReasoning' as const]),
+  ]
+}
+
+/** Definitions to render: the request's, or those that its session had where the template renders them. */
+function toolsFor(
+  { tools, keepTools = [] }: RenderOptions,
+  traits: TemplateTraits,
+  { toolFallback }: TemplateOptions,
+  read: JsonReader,
+): Value[] {
+  if (tools.length > 0) return toolValues(tools, read)
+  return traits.knows.definitions || toolFallback !== undefined ? toolValues(keepTools, read) : []
+}
+
+function namesFor({ thinking, keepReasoning, values }: RenderOptions, traits: TemplateTraits, read: JsonReader): Names {
+  return [
+    ...thinkingNames(traits.switches, thinking),
+    ...(keepReasoning === true ? traits.switches.keep : []),
+    ...(values === undefined ? [] : givenNames(values, read)),
+  ]
+}
+
+/** @throws RefrainError `invalid_request` for what is no object, or has a name that the template gets anyway. */
+function givenNames(json: string, read: JsonReader): Names {
+  const param = 'chat_template_kwargs'
+  const wrong = (what: string, cause?: unknown) =>
+    new RefrainError('invalid_request', `'${param}' ${what}`, { param, cause })
+  let value: Value
   try {
-    return compileTemplate(source, dateNow)
+    value = read(json)
+  } catch (cause) {
+    throw cause instanceof SyntaxError ? wrong(`is not read: ${cause.message}`, cause) : cause
+  }
+  if (!(value instanceof Map)) throw wrong('must be an object')
+  const names = [...value].map(([name, each]) => [String(name), each] as const)
+  const taken = names.find(([name]) => GIVEN.includes(name))
+  if (taken !== undefined) throw wrong(`cannot set '${taken[0]}', which the request itself gives`)
+  return names
+}
+
+/** `messages` with a word behind the last one's content, by which its end is found in the text. */
+function markEnd(messages: readonly Placed[]): { readonly messages: readonly Placed[]; readonly end: string } {
+  const last = messages.at(-1)
+  const cannot = (why: string) =>
+    new RefrainError('invalid_request', `The last message cannot be continued: ${why}.`, { param: 'messages' })
+  if (last?.message.role !== 'assistant') throw cannot("it is not the assistant's")
+  if ((last.message.toolCalls?.length ?? 0) > 0) throw cannot('it has tool calls')
+  const { content } = last.message
+  let end = 'refrain_end'
+  while (content.includes(end)) end += '_'
+  return { messages: messages.with(-1, { ...last, message: { ...last.message, content: content + end } }), end }
+}
+
+function cutAt(end: string, text: string, spans: readonly MessageSpan[]): Rendered {
+  const tail = text.lastIndexOf(end)
+  if (tail < 0) {
+    throw new RefrainError(
+      'template_failed',
+      "The model's chat template does not show the last message as it was given, so it cannot be continued.",
+      { param: 'messages' },
+    )
+  }
+  return { text: text.slice(0, tail), spans: spans.map((span) => ({ ...span, end: Math.min(span.end, tail) })), tail }
+}
+
+function sharedStart(a: string, b: string): number {
+  let at = 0
+  while (at < a.length && at < b.length && a.charCodeAt(at) === b.charCodeAt(at)) at++
+  return at
+}
+
+function compile(source: string): ReturnType<typeof compileTemplate> {
+  try {
+    return compileTemplate(source)
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new RefrainError('template_failed', `The chat template cannot be parsed: ${reason}`, { cause })
@@ -72,17 +177,20 @@ function refused(render: () => string): string {
 }
 
 interface Chat {
-  readonly messages: readonly ChatMessage[]
+  readonly messages: readonly Placed[]
   readonly tools: readonly Value[]
 }
 
 // Tools are the template's own where it renders all of them: definitions, calls and results. Half of it would tell the
 // model one form and show it another.
-function asTemplateKnowsIt(
-  { messages, tools }: Chat,
-  { knows, system }: TemplateTraits,
+function chatFor(
+  traits: TemplateTraits,
   fallback: TemplateOptions['toolFallback'],
+  given: { readonly messages: readonly ChatMessage[]; readonly tools: readonly Value[] },
 ): Chat {
+  const { knows, system } = traits
+  const { tools } = given
+  const messages = withSystemInPlace(given.messages, traits)
   if (knows.definitions && knows.calls && knows.results) return { messages, tools }
   if (fallback === 'hermes') {
     const place = system === 'none' || system === 'refused' ? 'user' : 'system'
@@ -95,19 +203,22 @@ function asTemplateKnowsIt(
       { param },
     )
   if (tools.length > 0 && !knows.definitions) throw lacks('tools', 'tools')
-  if (!knows.calls && messages.some((message) => (message.toolCalls?.length ?? 0) > 0)) {
+  if (!knows.calls && given.messages.some((message) => (message.toolCalls?.length ?? 0) > 0)) {
     throw lacks('tool calls', 'messages')
   }
-  if (!knows.results && messages.some((message) => message.role === 'tool')) throw lacks('tool results', 'messages')
+  if (!knows.results && given.messages.some((message) => message.role === 'tool'))
+    throw lacks('tool results', 'messages')
   return { messages, tools }
 }
 
-function checkSystem(messages: readonly ChatMessage[], { system }: TemplateTraits): void {
-  if (system === 'all' || system === 'refused') return
-  const lost = messages.findIndex((message, i) => message.role === 'system' && (system === 'none' || i > 0))
+function checkSystem(messages: readonly Placed[], { system }: TemplateTraits): void {
+  const lost = system === 'none' ? messages.findIndex(({ message }) => message.role === 'system') : -1
   if (lost < 0) return
-  const which = system === 'none' ? 'system messages' : 'a system message that is not the first message'
-  throw new RefrainError('template_failed', `The model's chat template leaves out ${which} (messages[${lost}]).`, {
-    param: 'messages',
-  })
+  throw new RefrainError(
+    'template_failed',
+    `The model's chat template leaves out system messages (messages[${lost}]).`,
+    {
+      param: 'messages',
+    },
+  )
 }

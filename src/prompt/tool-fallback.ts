@@ -4,6 +4,7 @@
 
 import type { ChatMessage, ToolCall } from '../core/request.js'
 import { parseJson, printJson, type Value } from './jinja/index.js'
+import type { Placed } from './template-system.js'
 
 const INTRODUCTION = `# Tools
 
@@ -19,26 +20,31 @@ To call a function, answer with a JSON object of its name and its arguments betw
 </tool_call>`
 
 /**
- * `messages` and the definitions `tools` as messages without tools. The definitions go into the message of `place`: the system message,
- * made where there is none, or the first user message where the template has no place for a system message.
+ * `messages` and the definitions `tools` as messages without tools. The definitions go into the message of `place`: the
+ * system message, made where there is none, or the first user message where the template has no place for a system one.
+ * Results that stand side by side become one message, which stands for the first of them.
  */
 export function withToolsAsText(
-  messages: readonly ChatMessage[],
+  messages: readonly Placed[],
   tools: readonly Value[],
   place: 'system' | 'user',
-): ChatMessage[] {
-  const plain = messages.flatMap((message, i) => {
-    if (message.role === 'tool') return messages[i - 1]?.role === 'tool' ? [] : [results(messages, i)]
-    return message.toolCalls === undefined ? [message] : [withCalls(message, message.toolCalls)]
+): Placed[] {
+  const plain = messages.flatMap(({ message, origin }, i): Placed[] => {
+    if (message.role === 'tool') {
+      return messages[i - 1]?.message.role === 'tool' ? [] : [{ message: results(messages, i), origin }]
+    }
+    return [{ message: message.toolCalls === undefined ? message : withCalls(message, message.toolCalls), origin }]
   })
   if (tools.length === 0) return plain
   const definitions = tools.map((tool) => printJson(tool))
   const block = INTRODUCTION + definitions.join('\n') + INSTRUCTION
-  const at = place === 'user' ? plain.findIndex((message) => message.role === 'user') : 0
+  const at = place === 'user' ? plain.findIndex(({ message }) => message.role === 'user') : 0
   const host = plain[at]
-  if (host?.role !== place) return [{ role: place, content: block }, ...plain]
-  const parts = place === 'user' ? [block, host.content] : [host.content, block]
-  return plain.with(at, { ...host, content: parts.filter((part) => part !== '').join('\n\n') })
+  if (host?.message.role !== place) return [{ message: { role: place, content: block }, origin: undefined }, ...plain]
+  const { content } = host.message
+  const parts = place === 'user' ? [block, content] : [content, block]
+  const message = { ...host.message, content: parts.filter((part) => part !== '').join('\n\n') }
+  return plain.with(at, { ...host, message })
 }
 
 function withCalls(message: ChatMessage, calls: readonly ToolCall[]): ChatMessage {
@@ -63,10 +69,10 @@ function isJson(text: string): boolean {
 }
 
 // All results of one step are one user turn.
-function results(messages: readonly ChatMessage[], start: number): ChatMessage {
-  const rest = messages.slice(start)
-  const end = rest.findIndex((message) => message.role !== 'tool')
-  const group = end < 0 ? rest : rest.slice(0, end)
-  const content = group.map((message) => `<tool_response>\n${message.content}\n</tool_response>`).join('\n')
-  return { role: 'user', content }
+function results(messages: readonly Placed[], start: number): ChatMessage {
+  const texts: string[] = []
+  for (let i = start; messages[i]?.message.role === 'tool'; i++) {
+    texts.push(`<tool_response>\n${messages[i]!.message.content}\n</tool_response>`)
+  }
+  return { role: 'user', content: texts.join('\n') }
 }

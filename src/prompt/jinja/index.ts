@@ -3,7 +3,7 @@
 
 import { parseTemplate } from './nodes.js'
 import { str } from './print.js'
-import { Output, Scope } from './scope.js'
+import { Output, Scope, type Watch } from './scope.js'
 import { block } from './statements.js'
 import { strftime } from './strftime.js'
 import { type Callable, iterate, Namespace, numeric, TemplateFault, type Value } from './values.js'
@@ -12,14 +12,14 @@ import { type Callable, iterate, Namespace, numeric, TemplateFault, type Value }
 const RANGE_LIMIT = 100_000
 
 /** Renders with the given names; @throws TemplateFault with the template's or the interpreter's sentence. */
-export type Rendering = (names: Iterable<readonly [string, Value]>) => string
+export type Rendering = (names: Iterable<readonly [string, Value]>, watch?: Watch) => string
 
 /** @throws SyntaxError for what is not a template. */
-export function compileTemplate(source: string, now: () => Date): Rendering {
+export function compileTemplate(source: string): Rendering {
   const program = block(parseTemplate(source))
-  const globals = new Scope(undefined, new Map(globalNames(now)))
-  return (names) => {
-    const out = new Output()
+  const globals = new Scope(undefined, new Map(globalNames))
+  return (names, watch) => {
+    const out = new Output(watch)
     const scope = new Scope(globals, new Map(names))
     try {
       if (program(scope, out) !== 'on') throw new TemplateFault('break or continue outside of a loop')
@@ -29,22 +29,6 @@ export function compileTemplate(source: string, now: () => Date): Rendering {
     }
     return out.text
   }
-}
-
-function globalNames(now: () => Date): [string, Value][] {
-  return [
-    ['true', true],
-    ['True', true],
-    ['false', false],
-    ['False', false],
-    ['none', null],
-    ['None', null],
-    ['range', range],
-    ['dict', (_, kwargs) => new Map(kwargs)],
-    ['namespace', namespace],
-    ['strftime_now', ([format]) => strftime(now(), str(format))],
-    ['raise_exception', raise],
-  ]
 }
 
 const raise: Callable = ([message]) => {
@@ -68,6 +52,25 @@ const range: Callable = (args) => {
   return Array.from({ length: size }, (_, i) => start + i * step)
 }
 
+const globalNames: readonly (readonly [string, Value])[] = [
+  ['true', true],
+  ['True', true],
+  ['false', false],
+  ['False', false],
+  ['none', null],
+  ['None', null],
+  ['range', range],
+  ['dict', (_, kwargs) => new Map(kwargs)],
+  ['namespace', namespace],
+  ['raise_exception', raise],
+]
+
+/** `strftime_now(format)` at a fixed time: a name to render with. */
+export function strftimeAt(date: Date): Callable {
+  return ([format]) => strftime(date, str(format))
+}
+
 export { parseJson } from './json.js'
 export { json as printJson } from './print.js'
-export { TemplateFault, type Value } from './values.js'
+export type { Scope, Watch } from './scope.js'
+export { Loop, Namespace, TemplateFault, type Value } from './values.js'

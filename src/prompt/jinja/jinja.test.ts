@@ -13,7 +13,7 @@ const NAMES: readonly (readonly [string, Value])[] = [
   ['m', parseJson('[{"r":"user","n":2},{"r":"tool","n":1},{"r":"user","n":3}]')],
 ]
 
-const render = (source: string, names = NAMES): string => compileTemplate(source, () => new Date(0))(names)
+const render = (source: string, names = NAMES): string => compileTemplate(source)(names)
 
 const FROM_PYTHON: readonly (readonly [string, string])[] = [
   ['{{ d }}', "{'b': 1, 'a': [1, 2.5, None, True], '1': 'x'}"],

@@ -22,13 +22,31 @@ export class Scope {
     return undefined
   }
 
+  /** Values of the names that were set in this scope itself. */
+  own(): Iterable<Value> {
+    return this.#names?.values() ?? []
+  }
+
   set(name: string, value: Value): void {
     this.#names ??= new Map()
     this.#names.set(name, value)
   }
 }
 
+/** Follows the iterations of all loops but those in macros and captured blocks, whose place in the output is not known yet. */
+export interface Watch {
+  /** A body is about to run; `scope` has the loop's variables. */
+  enter(scope: Scope): void
+  /** It wrote `[start, end)` of the output; `scope` has the names that it set, too. */
+  leave(scope: Scope, start: number, end: number): void
+}
+
 /** Text that is being rendered. */
 export class Output {
+  readonly watch: Watch | undefined
   text = ''
+
+  constructor(watch?: Watch) {
+    this.watch = watch
+  }
 }

@@ -142,7 +142,11 @@ function forLoop(node: Ast.For): Statement {
       const inner = new Scope(scope)
       inner.set('loop', loop)
       to(inner, items[loop.index0])
-      if (body(inner, out) === 'break') break
+      const start = out.text.length
+      out.watch?.enter(inner)
+      const ending = body(inner, out)
+      out.watch?.leave(inner, start, out.text.length)
+      if (ending === 'break') break
     }
     return items.length === 0 ? otherwise(scope, out) : 'on'
   }
