@@ -141,9 +141,9 @@ export function formatsOf(names: Card['formats']): ModelFormats {
   const { toolCalls, reasoning, retention, strictReasoning } = names
   const calls = kindNamed(toolCallFormats, toolCalls, 'formats.toolCalls')
   const thoughts = kindNamed(reasoningFormats, reasoning, 'formats.reasoning')
-  const { start, end } = thoughts
+  const { opening, ending, answerStart } = thoughts
   return {
-    specials: [...calls.specials, ...[start, end].filter((tag) => tag !== undefined)],
+    specials: [...new Set([...calls.specials, ...thoughts.specials])],
     retention: kindNamed(retentions, retention ?? 'as-sent', 'formats.retention'),
     ...(strictReasoning === true && { strictReasoning }),
     ...(toolCalls !== 'none' && {
@@ -151,9 +151,13 @@ export function formatsOf(names: Card['formats']): ModelFormats {
       callStructure: calls.calls,
       callTrigger: calls.trigger,
     }),
-    ...(reasoning !== 'none' && { reasoning: (prompt) => thoughts.create({}, { prompt }) }),
-    ...(start !== undefined && { reasoningStart: start }),
-    ...(end !== undefined && { reasoningEnd: end }),
+    ...(reasoning !== 'none' && {
+      reasoning: (prompt) => thoughts.create({}, { prompt }),
+      reasoningPlace: (prompt) => thoughts.begins(prompt),
+    }),
+    ...(opening !== undefined && { reasoningStart: opening }),
+    ...(ending !== undefined && { reasoningEnd: ending }),
+    ...(answerStart !== undefined && { answerStart }),
   }
 }
 

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Constraint, GenerateRequest, Structure, ToolChoice, ToolDefinition } from '../core/request.js'
 import { callConstraint } from './call-constraint.js'
 import type { ModelFormats } from './contract.js'
+import { harmony } from './reasoning/harmony.js'
 import { think } from './reasoning/think.js'
 import { hermes } from './tool-calls/hermes.js'
 
@@ -21,6 +22,7 @@ const calling: ModelFormats = {
 const reasoning: ModelFormats = {
   ...calling,
   reasoning: (prompt) => think.create({}, { prompt }),
+  reasoningPlace: (prompt) => think.begins(prompt),
   reasoningStart: '<think>',
   reasoningEnd: '</think>',
 }
@@ -189,6 +191,38 @@ describe('reasoning', () => {
     expect(constraintOf({ tools: [], constraint: json, formats: reasoning, tail })).toBe(json)
     const continued = { tools: [], constraint: json, formats: reasoning, continueFinal: true, tail: 'Sure: ' }
     expect(constraintOf(continued)).toBe(json)
+  })
+
+  test('and what stands in front of a plain answer', () => {
+    const channels: ModelFormats = {
+      ...calling,
+      reasoning: (prompt) => harmony.create({}, { prompt }),
+      reasoningPlace: (prompt) => harmony.begins(prompt),
+      reasoningStart: harmony.opening as string,
+      reasoningEnd: harmony.ending as string,
+      answerStart: harmony.answerStart as string,
+    }
+    const answer = {
+      kind: 'sequence' as const,
+      parts: [{ kind: 'literal' as const, text: '<|channel|>final<|message|>' }, json],
+    }
+    const reasoned: Structure[] = [
+      { kind: 'literal', text: '<|channel|>analysis<|message|>' },
+      { kind: 'until', stop: '<|end|><|start|>assistant' },
+    ]
+    const given = { constraint: json, formats: channels, tail: '<|start|>assistant' }
+    expect(structureOf({ ...given, tools: [] })).toEqual({
+      kind: 'choice',
+      parts: [answer, { kind: 'sequence', parts: [...reasoned, answer] }],
+    })
+    const [plain, behind] = (structureOf(given) as Extract<Structure, { kind: 'choice' }>).parts
+    expect(plain).toMatchObject({ kind: 'choice', parts: [answer, { kind: 'repeat', min: 1 }] })
+    expect(behind).toMatchObject({ parts: [...reasoned, plain] })
+    // A continued answer has its header already.
+    expect(constraintOf({ ...given, tools: [], tail: '<|start|>assistant<|channel|>final<|message|>So' })).toBe(json)
+    // A call has a header of its own.
+    const required = structureOf({ choice: { mode: 'required' }, formats: channels, tail: '<|start|>assistant' })
+    expect(partsOf(required)).not.toContainEqual(answer.parts[0])
   })
 
   test('alone constrains nothing', () => {

@@ -32,31 +32,31 @@ export interface CallConstraintInput {
 export function callConstraint({ request, formats, tail, keepsTools }: CallConstraintInput): Constraint | undefined {
   const { prompt, constraint } = request
   if (prompt.kind !== 'chat') return constraint
+  const place = formats.reasoningPlace?.(tail) ?? 'behind'
+  const answer = constraint && answerOf(constraint, place === 'behind' ? undefined : formats.answerStart)
   const choice: ToolChoice = keepsTools === true ? { mode: 'none' } : (request.toolChoice ?? { mode: 'auto' })
-  const shown = prompt.tools.length > 0 || keepsTools === true
-  const inner = shown ? withTools(prompt.tools, choice, formats, constraint) : withoutTools(choice, constraint)
+  const isShown = prompt.tools.length > 0 || keepsTools === true
+  if (!isShown && choice.mode === 'required') throw refused("'tool_choice' needs 'tools'")
+  const inner = isShown ? withTools(prompt.tools, choice, formats, answer) : answer
   if (inner === undefined) return undefined
-  const structure = behindReasoning(inner, formats, { tail, continues: prompt.continueFinal === true })
+  // A text that is continued is past the place where reasoning could begin.
+  const isPast = place === 'behind' || (place === 'before' && prompt.continueFinal === true)
+  const structure = isPast ? inner : behindReasoning(inner, place, formats)
   return structure === constraint ? constraint : { kind: 'structure', structure }
 }
 
-function withoutTools(choice: ToolChoice, constraint: Constraint | undefined): Structure | undefined {
-  if (choice.mode === 'required') throw refused("'tool_choice' needs 'tools'")
-  return constraint && structureOf(constraint)
-}
-
-function structureOf(constraint: Constraint): Structure {
-  return constraint.kind === 'structure' ? constraint.structure : constraint
+/** The form of a plain answer, with what stands in front of one. */
+function answerOf(constraint: Constraint, start: string | undefined): Structure {
+  const answer = constraint.kind === 'structure' ? constraint.structure : constraint
+  return start === undefined ? answer : { kind: 'sequence', parts: [{ kind: 'literal', text: start }, answer] }
 }
 
 function withTools(
   tools: readonly ToolDefinition[],
   choice: ToolChoice,
-  formats: ModelFormats,
-  constraint: Constraint | undefined,
+  { callStructure, callTrigger }: ModelFormats,
+  answer: Structure | undefined,
 ): Structure | undefined {
-  const { callStructure, callTrigger } = formats
-  const answer = constraint && structureOf(constraint)
   const free: Structure | undefined = callTrigger ? { kind: 'free', without: [callTrigger] } : undefined
   if (choice.mode === 'none') return answer ?? free
   const callable = allowedTools(tools, choice.allowed)
@@ -147,25 +147,20 @@ function marked(structure: Structure, tools: readonly ReadTool[]): Structure {
   return mark(structure)
 }
 
-/** What the parsers leave out between reasoning and answer. */
+/** What parsers leave out between reasoning and answer. */
 const BREAK: Structure = { kind: 'regex', regex: '\\n{0,2}' }
 
 /** `answer` behind the reasoning that is open, or that the model may open. */
 function behindReasoning(
   answer: Structure,
-  { reasoning, reasoningStart, reasoningEnd }: ModelFormats,
-  { tail, continues }: { readonly tail: string; readonly continues: boolean },
+  place: 'inside' | 'before',
+  { reasoningStart, reasoningEnd, answerStart }: ModelFormats,
 ): Structure {
-  if (reasoning === undefined || reasoningEnd === undefined) return answer
-  const until: Structure = { kind: 'until', stop: reasoningEnd }
-  const takes = (text: string) => reasoning(tail).push(text).reasoning !== ''
-  if (takes('a')) return { kind: 'sequence', parts: [until, BREAK, answer] }
-  // A prompt that closes it has it switched off, and a text that is continued is past it.
-  if (reasoningStart === undefined || continues || tail.trimEnd().endsWith(reasoningEnd)) return answer
-  if (!takes(`${reasoningStart}a`)) return answer
-  const opened: Structure = {
-    kind: 'sequence',
-    parts: [{ kind: 'literal', text: reasoningStart }, until, BREAK, answer],
-  }
+  if (reasoningEnd === undefined) return answer
+  const end: Structure = { kind: 'until', stop: reasoningEnd }
+  const reasoned = answerStart === undefined ? [end, BREAK, answer] : [end, answer]
+  if (place === 'inside') return { kind: 'sequence', parts: reasoned }
+  if (reasoningStart === undefined) return answer
+  const opened: Structure = { kind: 'sequence', parts: [{ kind: 'literal', text: reasoningStart }, ...reasoned] }
   return { kind: 'choice', parts: [answer, opened] }
 }

@@ -22,6 +22,8 @@ export interface ReasoningDeps {
 export interface ReasoningFormat extends Kind<Record<string, never>, ReasoningDeps, ReasoningParser> {
   /** Special tokens that the form is written with, as the vocabulary spells them; the parser sees them as text. */
   readonly specials: readonly string[]
+  /** What a model begins to reason with where the prompt has not; undefined: it does not. */
+  readonly opening?: string
   /** What ends the reasoning; undefined: there is none. */
   readonly ending: string | undefined
   /** What stands between that and a plain answer. */
