@@ -2,11 +2,13 @@
 
 /** Length of the longest end of `text` that is a proper start of one of `tags`. */
 export function partialTag(text: string, tags: readonly string[]): number {
-  let longest = 0
-  for (const tag of tags) {
-    for (let length = Math.min(tag.length - 1, text.length); length > longest; length--) {
-      if (text.endsWith(tag.slice(0, length))) longest = length
-    }
+  const most = Math.min(
+    text.length,
+    tags.reduce((length, tag) => Math.max(length, tag.length - 1), 0),
+  )
+  for (let length = most; length > 0; length--) {
+    const tail = text.slice(text.length - length)
+    if (tags.some((tag) => tag.length > length && tag.startsWith(tail))) return length
   }
-  return longest
+  return 0
 }

@@ -5,6 +5,9 @@ import type { ReasoningFormat } from './contract.js'
 
 export const none: ReasoningFormat = {
   options: Type.Object({}),
+  specials: [],
+  ending: undefined,
+  begins: () => 'behind',
   create: () => ({
     push: (content) => ({ reasoning: '', content }),
     end: () => ({ reasoning: '', content: '' }),

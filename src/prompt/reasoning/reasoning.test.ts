@@ -36,7 +36,9 @@ describe.each(Object.entries(formats))('format %s', (_, format) => {
       fc.property(
         fc.string({ unit: 'binary' }).filter((plain) => !plain.trimStart().startsWith('<think>')),
         (plain) => {
-          expect(run(format.create({}, { prompt: '' }), [plain])).toEqual({ reasoning: '', content: plain })
+          // Where the model may leave the open tag out, a prompt that closed the reasoning says that there is none.
+          const prompt = format.begins('') === 'inside' ? '<think>\n</think>' : ''
+          expect(run(format.create({}, { prompt }), [plain])).toEqual({ reasoning: '', content: plain })
         },
       ),
     )

@@ -21,10 +21,11 @@ export function taggedReasoning(tags: ReasoningTags): ReasoningFormat {
   return {
     options: Type.Object({}),
     specials: [tags.open, tags.close],
+    opening: tags.open,
     ending: tags.close,
     begins,
     // A model may think although the prompt closed the reasoning.
-    create: (_, { prompt }) => new TaggedParser(tags, begins(prompt) === 'inside' ? 'reasoning' : 'start'),
+    create: (_, { prompt }) => new TaggedParser(tags, begins(prompt) === 'inside'),
   }
 }
 
@@ -37,14 +38,16 @@ type State = 'start' | 'reasoning' | 'after' | 'content'
 
 class TaggedParser implements ReasoningParser {
   readonly #tags: ReasoningTags
-  #state: State
+  /** What has no open tag is reasoning, too; a model may write the tag once more. */
+  readonly #inside: boolean
+  #state: State = 'start'
   #held = ''
   /** Whether some of the reasoning is out, so that its line breaks count. */
   #begun = false
 
-  constructor(tags: ReasoningTags, state: State) {
+  constructor(tags: ReasoningTags, inside: boolean) {
     this.#tags = tags
-    this.#state = state
+    this.#inside = inside
   }
 
   push(text: string): SplitText {
@@ -59,8 +62,9 @@ class TaggedParser implements ReasoningParser {
   end(): SplitText {
     const rest = this.#held
     this.#held = ''
-    if (this.#state === 'reasoning')
+    if (this.#state === 'reasoning' || (this.#state === 'start' && this.#inside)) {
       return { reasoning: trimmedEnd(this.#begun ? rest : trimmedStart(rest)), content: '' }
+    }
     return { reasoning: '', content: this.#state === 'after' ? trimmedStart(rest) : rest }
   }
 
@@ -92,13 +96,12 @@ class TaggedParser implements ReasoningParser {
       return true
     }
     if (open.startsWith(text)) return false
-    this.#state = 'content'
+    this.#state = this.#inside ? 'reasoning' : 'content'
     return true
   }
 
   #reason(out: { reasoning: string }): boolean {
-    const { open, close } = this.#tags
-    if (!this.#begun && !this.#opened(open)) return false
+    const { close } = this.#tags
     if (!this.#begun) this.#held = trimmedStart(this.#held)
     const at = this.#held.indexOf(close)
     const text =

@@ -1,6 +1,6 @@
-// A parser of what a model says when it calls tools: visible text in, content and calls out, while it streams. A dialect
-// makes one per choice and drops it with the choice. Promised: however the text is cut into pushes, the joined results
-// are the same; nothing that was pushed is lost (a call that can't be parsed comes out as content).
+// A parser of what a model says when it calls tools: visible text in, content and calls out, while it streams. One is
+// made per choice and dropped with the choice. Promised: however the text is cut into pushes, the joined results are the
+// same; nothing that was pushed is lost (a call that can't be parsed comes out as content, with a note).
 
 import type { CallDelta } from '../../core/events.js'
 import type { Kind } from '../../core/kind.js'
@@ -29,11 +29,17 @@ export interface CallableTool {
   readonly schema: string | undefined
 }
 
+/** How many calls; `max` undefined: any number. */
+export interface CallCount {
+  readonly min: number
+  readonly max?: number
+}
+
 export interface ToolCallFormat extends Kind<Record<string, never>, ToolCallDeps, ToolCallParser> {
   /** Special tokens that the form is written with, as the vocabulary spells them; the parser sees them as text. */
   readonly specials: readonly string[]
-  /** What a call begins with: while the model is free to talk, this begins the constrained part. */
+  /** What every text of `calls` begins with: while the model is free to talk, this begins the constrained part. */
   readonly trigger: string
-  /** `min` to `max` calls of `tools`, and nothing else, in this form. */
-  calls(tools: readonly CallableTool[], count: { readonly min: number; readonly max?: number }): Structure
+  /** `min` to `max` calls of `tools`, and nothing else, in this form; a parser of the same format reads each of them. */
+  calls(tools: readonly CallableTool[], count: CallCount): Structure
 }

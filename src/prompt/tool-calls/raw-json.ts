@@ -1,4 +1,5 @@
-// Reads the outermost members of a JSON object as the text that they were written in, which JSON.parse does not keep.
+// Reads the outermost members of a JSON object or array as the text that they were written in, which JSON.parse does
+// not keep, and the shapes that calls have in JSON.
 
 /** Raw text of each member's value by key, or undefined when `text` is not one JSON object. */
 export function rawMembers(text: string): Map<string, string> | undefined {
@@ -17,20 +18,46 @@ export function rawMembers(text: string): Map<string, string> | undefined {
   }
 }
 
-/** Follows a growing JSON text: is a string open at its end? */
-export class StringScan {
-  #open = false
-  #escaped = false
-
-  /** Reads on; true when `text` ends inside of a string. */
-  read(text: string): boolean {
-    for (const char of text) {
-      if (this.#escaped) this.#escaped = false
-      else if (char === '"') this.#open = !this.#open
-      else if (this.#open && char === '\\') this.#escaped = true
-    }
-    return this.#open
+/** Raw text of each element, or undefined when `text` is not one JSON array. */
+export function rawElements(text: string): string[] | undefined {
+  const trimmed = text.trim()
+  if (!trimmed.startsWith('[') || !isJson(trimmed)) return undefined
+  const elements: string[] = []
+  for (let at = 1; ; ) {
+    at = skip(trimmed, at, /[\s,]*/y)
+    if (trimmed[at] === ']') return elements
+    const end = valueEnd(trimmed, at)
+    elements.push(trimmed.slice(at, end).trimEnd())
+    at = end
   }
+}
+
+/**
+ * A call that is written as an object with a name and arguments under one of `keys`; undefined when `text` is none. No
+ * arguments are an empty object; some models write the object as a string.
+ */
+export function namedCall(
+  text: string,
+  ...keys: readonly string[]
+): { name: string; arguments: string; id?: string } | undefined {
+  const members = rawMembers(text)
+  if (members === undefined) return undefined
+  const name = stringOf(members.get('name'))
+  const key = keys.find((candidate) => members.has(candidate))
+  const argumentsText = objectText(key === undefined ? '{}' : members.get(key)!)
+  if (name === undefined || name === '' || argumentsText === undefined) return undefined
+  const id = stringOf(members.get('id'))
+  return { name, arguments: argumentsText, ...(id === undefined ? {} : { id }) }
+}
+
+/** The raw text of a JSON object, or of the one in a JSON string; undefined: it is neither. */
+export function objectText(raw: string): string | undefined {
+  const inner = raw.startsWith('"') ? stringOf(raw) : raw
+  return inner === undefined || rawMembers(inner) === undefined ? undefined : inner
+}
+
+function stringOf(raw: string | undefined): string | undefined {
+  return raw?.startsWith('"') && isJson(raw) ? (JSON.parse(raw) as string) : undefined
 }
 
 const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/y
@@ -55,7 +82,7 @@ function skip(text: string, from: number, pattern: RegExp): number {
   return pattern.test(text) ? pattern.lastIndex : from
 }
 
-function isJson(text: string): boolean {
+export function isJson(text: string): boolean {
   try {
     JSON.parse(text)
     return true
