@@ -214,6 +214,18 @@ describe('side requests', () => {
     expect(program.model).toBeDefined()
   })
 
+  test('a summary that is sent without the tools is shown the session’s, which it cannot call', async () => {
+    const { ask } = await open()
+    const main = await ask(CHAT, { tools: [functionTool('read')], messages: history(5) }, session)
+    const summary = [...history(5), { role: 'user', content: 'Now give a <state_snapshot>.' }]
+    const asked = await ask(CHAT, { tools: [], messages: summary }, session)
+    expect(asked.hits).toBeGreaterThanOrEqual(Math.floor((main.job.tokens.length - 16) / 64) * 64)
+    expect(JSON.stringify(asked.job.constraint)).toContain('{"kind":"free","without":["<tool_call>"]}')
+    // Another conversation's summary has nothing of it.
+    const elsewhere = await ask(CHAT, { tools: [], messages: summary }, { 'x-session-id': 'elsewhere' })
+    expect(elsewhere.job.tokens.length).toBeLessThan(asked.job.tokens.length)
+  })
+
   test('a context that was rewritten leaves its old branch behind', async () => {
     const { ask } = await open()
     const old = await ask(CHAT, { messages: history(7) }, { 'x-claude-code-session-id': 's' })

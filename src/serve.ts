@@ -10,7 +10,7 @@ import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
 import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
 import { callConstraint } from './prompt/call-constraint.js'
-import type { ChatTemplate, ModelFormats, Tokenizer } from './prompt/contract.js'
+import type { ChatTemplate, ModelFormats, RenderOptions, Tokenizer } from './prompt/contract.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
 import { splitEvents } from './prompt/split-events.js'
 import { type RouteLimits, route } from './router/router.js'
@@ -53,11 +53,14 @@ export function createService(parts: ServeParts): Service {
     const model = resolve(asked.model || undefined) //            model_not_found
     const request = tidied(asked, parts.hygiene)
     const facts = factsOf(request, model, parts.sessions)
-    const text = render(request.prompt, model, facts?.since) //   template_failed
+    const keepTools = facts?.keepTools(request, systemOf(request.prompt))
+    const frozen = { ...(facts && { date: facts.since }), ...(keepTools && { keepTools }) }
+    const text = render(request.prompt, model, frozen) //         template_failed
     const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
     checkIds(request, model) //                                   invalid_request
     const tail = (text ?? '').slice(-TAIL_CHARS)
-    const constraint = callConstraint({ request, formats: model.formats, tail }) //  invalid_request, unsupported_parameter
+    const shown = { request, formats: model.formats, tail, keepsTools: keepTools !== undefined }
+    const constraint = callConstraint(shown) //                   invalid_request, unsupported_parameter
     const maxTokens = room(request, tokens, model) //             context_length_exceeded
     const chain = chainOf(model.root(request), tokens)
     const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
@@ -132,6 +135,16 @@ function factsOf(
   return session === undefined ? undefined : sessions?.open({ tenant: tenant.name, model: name, session })
 }
 
+/** Text of a chat's leading system messages. */
+function systemOf(prompt: Prompt): string {
+  if (prompt.kind !== 'chat') return ''
+  const end = prompt.messages.findIndex(({ role }) => role !== 'system')
+  return prompt.messages
+    .slice(0, end < 0 ? undefined : end)
+    .map(({ content }) => content)
+    .join('\n')
+}
+
 /** What of this request and of the session's past is kept: nothing of a side request, nothing that the client left behind. */
 function keeping(
   request: GenerateRequest,
@@ -140,21 +153,20 @@ function keeping(
 ): Pick<Job, 'transient' | 'deadBranch'> {
   const { prompt, requestClass, pinTtlMs } = request
   const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
-  const chat = prompt.kind === 'chat' ? prompt : { tools: [], messages: [] }
-  const firstTurn = chat.messages.findIndex(({ role }) => role !== 'system')
-  const system = chat.messages.slice(0, firstTurn < 0 ? undefined : firstTurn)
-  const deadBranch = facts?.settle({
-    ...{ request, chain, tools: chat.tools },
-    system: system.map(({ content }) => content).join('\n'),
-  })
+  const tools = prompt.kind === 'chat' ? prompt.tools : []
+  const deadBranch = facts?.settle({ request, chain, tools, system: systemOf(prompt) })
   return { ...(isSide && pinTtlMs === undefined && { transient: true }), ...(deadBranch && { deadBranch }) }
 }
 
 /** Text of a prompt; undefined where token ids were sent. */
-function render(prompt: Prompt, model: ModelParts, date?: Date): string | undefined {
+function render(
+  prompt: Prompt,
+  model: ModelParts,
+  frozen: Pick<RenderOptions, 'date' | 'keepTools'> = {},
+): string | undefined {
   if (prompt.kind === 'text') return prompt.text
   if (prompt.kind === 'tokens') return undefined
-  const options = { tools: prompt.tools, addGenerationPrompt: true, ...(date && { date }) }
+  const options = { tools: prompt.tools, addGenerationPrompt: true, ...frozen }
   return model.template.render(prompt.messages, options).text
 }
 

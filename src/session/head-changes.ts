@@ -36,7 +36,7 @@ export function compareHead(
   last: HeadMemory | undefined,
   whole: string,
 ): { readonly memory: HeadMemory; readonly change?: HeadChange } {
-  const text = whole.length > HEAD_CHARS ? whole.slice(0, HEAD_CHARS) : whole
+  const text = headOf(whole)
   if (last === undefined) return { memory: { text, compared: 0, changed: 0, at: undefined } }
   const compared = last.compared + 1
   if (text === last.text) return { memory: { ...last, compared } }
@@ -50,6 +50,11 @@ export function compareHead(
   if (!TOLD_AT.includes(changed)) return { memory }
   const byte = Buffer.byteLength(text.slice(0, at))
   return { memory, change: { changed, compared, byte, isNumber: isNumberAt(at, text, last.text) } }
+}
+
+/** As much of a system text as is remembered. */
+export function headOf(system: string): string {
+  return system.length > HEAD_CHARS ? system.slice(0, HEAD_CHARS) : system
 }
 
 const STRIDE = 1024

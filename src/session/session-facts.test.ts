@@ -70,6 +70,27 @@ describe('a session', () => {
   })
 })
 
+describe('tools that a side request leaves out', () => {
+  const asking = (more: object = {}) => ({
+    requestClass: 'compaction' as const,
+    prompt: { kind: 'chat' as const, messages: [], tools: [] as ToolDefinition[] },
+    ...more,
+  })
+
+  test('are kept where it asks about the session’s own conversation', () => {
+    const session = open().facts.open(scope('s'))
+    expect(session.keepTools(asking(), 'rules')).toBeUndefined()
+    session.settle(turn({ tools: [tool('f')], system: 'rules' }))
+    expect(session.keepTools(asking(), 'rules')).toEqual([tool('f')])
+    expect(session.keepTools(asking({ requestClass: 'auxiliary' }), 'rules')).toEqual([tool('f')])
+    expect(session.keepTools(asking(), 'You are a title generator.')).toBeUndefined()
+    expect(session.keepTools(asking({ requestClass: undefined }), 'rules')).toBeUndefined()
+    expect(session.keepTools(asking({ prompt: { kind: 'text', text: '' } }), 'rules')).toBeUndefined()
+    const own = { kind: 'chat' as const, messages: [], tools: [tool('g')] }
+    expect(session.keepTools(asking({ prompt: own }), 'rules')).toBeUndefined()
+  })
+})
+
 describe('a summary', () => {
   const compaction = { requestClass: 'compaction' } as const
   const before = turn({ chain: chainOf('a', 'b', 'c', 'd'), tools: [tool('f')] })

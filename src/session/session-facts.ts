@@ -6,7 +6,7 @@ import { BLOCK_TOKENS, type BlockHash, type Chain } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateRequest, ToolDefinition } from '../core/request.js'
 import { note } from '../core/signals.js'
-import { compareHead, type HeadMemory } from './head-changes.js'
+import { compareHead, type HeadMemory, headOf } from './head-changes.js'
 
 export interface SessionFactsOptions {
   /** Sessions; 0: nothing is remembered. */
@@ -35,6 +35,8 @@ export interface SessionTurn {
   readonly system: string
 }
 
+export type Asking = Pick<GenerateRequest, 'requestClass' | 'prompt'>
+
 export interface SessionFacts {
   /** When its first request came: what its template's date is frozen to. */
   readonly since: Date
@@ -44,6 +46,11 @@ export interface SessionFacts {
   readonly tools: readonly ToolDefinition[]
   /** Of its last turn's prompt. */
   readonly chain: Chain | undefined
+  /**
+   * The session's tools, for a side request that asks about its conversation and sends none: shown all the same, they
+   * keep the prefix what it was. Undefined: it has tools, or is about something else.
+   */
+  keepTools(request: Asking, system: string): readonly ToolDefinition[] | undefined
   /**
    * Takes down a turn whose prompt is hashed. Returns the blocks that the session left behind for good: where the client
    * says that it rewrote the context, those of the last prompt that this one does not share.
@@ -157,6 +164,12 @@ class Remembered implements SessionFacts {
     this.scope = scope
     this.#table = table
     this.since = since
+  }
+
+  keepTools({ requestClass, prompt }: Asking, system: string): readonly ToolDefinition[] | undefined {
+    const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
+    if (!isSide || prompt.kind !== 'chat' || prompt.tools.length > 0 || this.tools.length === 0) return undefined
+    return headOf(system) === this.#head?.text ? this.tools : undefined
   }
 
   settle({ request, chain, tools, system }: SessionTurn): readonly BlockHash[] | undefined {
