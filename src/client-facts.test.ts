@@ -1,7 +1,7 @@
 // What recordings and reports of real agent clients taught, a test each, through the whole server: what changes without
 // meaning anything, whose a request is, what side requests may cost, and what errors must look like for clients to come back.
 
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import * as dialects from './api/dialect/index.js'
 import type { Program } from './compose.js'
 import type { Job } from './core/request.js'
@@ -159,6 +159,27 @@ describe('whose a request is', () => {
       child,
     )
     expect(fewer.hits).toBeGreaterThan(1000)
+  })
+
+  test('a session that crosses midnight keeps its template’s date', async () => {
+    const template =
+      "{{ strftime_now('%d %B %Y') }}\n{% for m in messages %}{{ m.role }}: {{ m.content }}<end>\n{% endfor %}assistant: "
+    const { ask } = await open({ template, toolCalls: 'none', reasoning: 'none' })
+    const messages = [rules, { role: 'user', content: 'Hello' }]
+    const session = { 'x-session-id': 's' }
+    vi.useFakeTimers({ toFake: ['Date'] })
+    try {
+      vi.setSystemTime('2026-11-30T23:59:00')
+      const before = await ask(CHAT, { messages }, session)
+      vi.setSystemTime('2026-12-01T00:01:00')
+      const after = await ask(CHAT, { messages }, session)
+      const fresh = await ask(CHAT, { messages }, { 'x-session-id': 'new' })
+      expect(after.job.tokens).toEqual(before.job.tokens)
+      expect(after.hits).toBeGreaterThan(900)
+      expect(fresh.job.tokens).not.toEqual(before.job.tokens)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 
   test('keys of two tenants are two sessions', async () => {
