@@ -10,6 +10,10 @@ const tenant = { name: 'default', salt: 'default', admin: true }
 const envelope: Envelope = { id: 'id', tenant, session: undefined, priority: 'interactive', limits }
 const messages = [{ role: 'user', content: 'a' }]
 
+const oneTool = [{ type: 'function', function: { name: 'f' } }]
+const oneCall = { tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }] }
+const named = (name: string) => ({ type: 'function', function: { name } })
+
 const decode = (body: object | string) => {
   const text = typeof body === 'string' ? body : JSON.stringify({ messages, ...body })
   return openaiChat.decode(readBody(Buffer.from(text)), envelope)
@@ -93,6 +97,83 @@ describe('what is honoured', () => {
     [{ structured_outputs: { json_object: true } }, { kind: 'json' }],
   ])('%j constrains the answer', (body, constraint) => {
     expect(request(body).constraint).toEqual(constraint)
+  })
+})
+
+describe('calls', () => {
+  test('the choice, with what is narrowed beside it, and the definitions as they were', () => {
+    const { toolChoice, prompt } = request({ tools: oneTool, tool_choice: named('f'), parallel_tool_calls: false })
+    expect(toolChoice).toEqual({ mode: 'required', allowed: ['f'], parallel: false })
+    expect(prompt).toEqual(request({ tools: oneTool }).prompt)
+    expect(request({ tools: oneTool, refrain: { allowed_tools: ['f*'] } }).toolChoice).toEqual({
+      mode: 'auto',
+      allowed: ['f*'],
+    })
+    expect(request({ tools: oneTool }).toolChoice).toBeUndefined()
+    expect(request({ tools: oneTool, tool_choice: 'none' }).toolChoice).toEqual({ mode: 'none' })
+  })
+})
+
+describe('a final message of the assistant', () => {
+  const started = [...messages, { role: 'assistant', content: 'So' }]
+  const marked = (mark: object) => [...messages, { role: 'assistant', content: 'So', ...mark }]
+
+  test.each([
+    { messages: marked({ prefix: true }) },
+    { messages: marked({ partial: true }) },
+    { messages: started, continue_final_message: true },
+    { messages: started, continue_final_message: true, add_generation_prompt: false },
+  ])('is continued: %j', (body) => {
+    expect(request(body).prompt).toMatchObject({ continueFinal: true, messages: [{}, { content: 'So' }] })
+  })
+
+  test.each([
+    { messages: started },
+    { messages: marked({ prefix: false }) },
+    { messages: started, continue_final_message: false, add_generation_prompt: true },
+  ])('is a turn like others: %j', (body) => {
+    expect(request(body).prompt).not.toHaveProperty('continueFinal')
+  })
+})
+
+describe('reasoning', () => {
+  test.each<[object, object]>([
+    [{ reasoning_effort: 'high' }, { thinking: { effort: 'high' } }],
+    [{ reasoning_effort: 'none' }, { thinking: { enabled: false } }],
+    [{ reasoning_effort: 'ultra' }, { thinking: { effort: 'max' } }],
+    [{ reasoning_effort: 'default' }, {}],
+    [{ thinking: { type: 'enabled' } }, { thinking: { enabled: true } }],
+    [{ thinking: { type: 'disabled' }, reasoning_effort: 'low' }, { thinking: { enabled: false, effort: 'low' } }],
+    [{ thinking: { type: 'adaptive' } }, {}],
+    [{ reasoning: { enabled: true, effort: 'minimal' } }, { thinking: { enabled: true, effort: 'minimal' } }],
+    [{ reasoning: { effort: 'none' } }, { thinking: { enabled: false } }],
+    [{ enable_thinking: false }, { thinking: { enabled: false } }],
+    [{ chat_template_kwargs: {} }, {}],
+    [
+      { chat_template_kwargs: { enable_thinking: false } },
+      { thinking: { enabled: false }, templateValues: '{"enable_thinking":false}' },
+    ],
+    [
+      { chat_template_kwargs: { thinking: true, style: [1] } },
+      { thinking: { enabled: true }, templateValues: '{"thinking":true,"style":[1]}' },
+    ],
+    [{ preserve_thinking: true }, { templateValues: '{"preserve_thinking": true}' }],
+    [
+      { preserve_thinking: true, chat_template_kwargs: { preserve_thinking: false } },
+      { templateValues: '{"preserve_thinking": true, "preserve_thinking":false}' },
+    ],
+  ])('%j', (body, expected) => {
+    const { prompt } = request(body)
+    if (prompt.kind !== 'chat') throw new Error('no chat')
+    const { messages: _, tools: __, kind: ___, ...rest } = prompt
+    expect(rest).toEqual(expected)
+  })
+
+  test('budgets are named as without effect', () => {
+    expect(decode({ thinking: { type: 'enabled', budget_tokens: 5 }, thinking_budget: 7 }).ignored).toEqual([
+      'thinking.budget_tokens',
+      'thinking_budget',
+    ])
   })
 })
 
@@ -198,7 +279,14 @@ describe('what is refused names its field', () => {
       'invalid_request',
       'messages[0].tool_calls[0].function',
     ],
-    [{ messages: [{ role: 'assistant', content: 'a', prefix: true }] }, 'unsupported_parameter', 'messages[0].prefix'],
+    [{ messages: [{ role: 'user', content: 'a', prefix: true }] }, 'invalid_request', 'messages[0].prefix'],
+    [
+      { messages: [{ role: 'assistant', content: 'a', partial: true }, ...messages] },
+      'invalid_request',
+      'messages[0].partial',
+    ],
+    [{ messages: [{ role: 'assistant', prefix: true, ...oneCall }] }, 'invalid_request', 'messages[0].prefix'],
+    [{ messages: [{ role: 'assistant', content: 'a', prefix: 'yes' }] }, 'invalid_request', 'messages[0].prefix'],
     [
       { messages: [{ role: 'assistant', function_call: { name: 'f' } }] },
       'unsupported_parameter',
@@ -206,9 +294,16 @@ describe('what is refused names its field', () => {
     ],
     [{ tools: [{ type: 'web_search' }] }, 'invalid_request', 'tools[0].type'],
     [{ tools: [{ type: 'function', function: {} }] }, 'invalid_request', 'tools[0].function.name'],
-    [{ tool_choice: 'required' }, 'unsupported_parameter', 'tool_choice'],
-    [{ tool_choice: { type: 'function', function: { name: 'f' } } }, 'unsupported_parameter', 'tool_choice'],
+    [{ tool_choice: 'required' }, 'invalid_request', 'tool_choice'],
+    [{ tool_choice: { type: 'function', function: { name: 'f' } } }, 'invalid_request', 'tool_choice'],
+    [{ tool_choice: named('g'), tools: oneTool }, 'invalid_request', 'tool_choice.function.name'],
+    [{ refrain: { allowed_tools: ['g*'] }, tools: oneTool }, 'invalid_request', 'refrain.allowed_tools'],
     [{ tool_choice: 5 }, 'invalid_request', 'tool_choice'],
+    [{ parallel_tool_calls: 'no' }, 'invalid_request', 'parallel_tool_calls'],
+    [{ reasoning_effort: 'huge' }, 'invalid_request', 'reasoning_effort'],
+    [{ thinking: { type: 'on' } }, 'invalid_request', 'thinking.type'],
+    [{ reasoning: { effort: 3 } }, 'invalid_request', 'reasoning.effort'],
+    [{ chat_template_kwargs: [] }, 'invalid_request', 'chat_template_kwargs'],
     [{ functions: [{ name: 'f' }] }, 'unsupported_parameter', 'functions'],
     [{ modalities: ['text', 'audio'] }, 'unsupported_parameter', 'modalities'],
     [{ audio: { voice: 'x' } }, 'unsupported_parameter', 'audio'],
@@ -233,8 +328,9 @@ describe('what is refused names its field', () => {
     [{ use_beam_search: true }, 'unsupported_parameter', 'use_beam_search'],
     [{ min_tokens: 3 }, 'unsupported_parameter', 'min_tokens'],
     [{ best_of: 2 }, 'unsupported_parameter', 'best_of'],
-    [{ chat_template_kwargs: { enable_thinking: false } }, 'unsupported_parameter', 'chat_template_kwargs'],
-    [{ continue_final_message: true }, 'unsupported_parameter', 'continue_final_message'],
+    [{ continue_final_message: true }, 'invalid_request', 'continue_final_message'],
+    [{ continue_final_message: true, add_generation_prompt: true }, 'invalid_request', 'add_generation_prompt'],
+    [{ add_generation_prompt: false }, 'unsupported_parameter', 'add_generation_prompt'],
     [{ stream: 'yes' }, 'invalid_request', 'stream'],
     [{ stream_options: [] }, 'invalid_request', 'stream_options'],
   ])('%j', (body, code, param) => {
@@ -251,7 +347,7 @@ describe('what has no effect', () => {
   test('unknown fields are named once each, without indices, those of SDKs that mean nothing are not', () => {
     const body = {
       strange: 1,
-      reasoning_effort: 'high',
+      verbosity: 'high',
       user: 'u',
       metadata: {},
       store: true,
@@ -265,8 +361,8 @@ describe('what has no effect', () => {
     expect([...decode(body).ignored].sort()).toEqual([
       'messages[].content[].odd',
       'messages[].extra',
-      'reasoning_effort',
       'strange',
+      'verbosity',
     ])
   })
 })

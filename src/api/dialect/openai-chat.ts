@@ -1,7 +1,7 @@
 // OpenAI Chat Completions, the decoder. https://platform.openai.com/docs/api-reference/chat/create
 // Invariant: what is not in a table here or in the ones that are joined in is noted, not honoured and not an error.
 
-import type { GenerateRequest } from '../../core/request.js'
+import type { ChatMessage, GenerateRequest } from '../../core/request.js'
 import type { Decoded, Dialect, Envelope, RawBody } from './contract.js'
 import {
   accepted,
@@ -10,8 +10,8 @@ import {
   type Field,
   integer,
   invalid,
-  kindOf,
   noted,
+  type ReadOf,
   readFields,
   readingOf,
   refused,
@@ -21,19 +21,10 @@ import {
 } from './fields.js'
 import { ChatBody, ChatStream } from './openai-chat-encode.js'
 import { constraintOf, responseFormat } from './openai-constraint.js'
-import { messages, tools } from './openai-messages.js'
+import { checkContinued, isContinued, messages, tools } from './openai-messages.js'
 import { sharedFields, sharedRequest } from './openai-sampling.js'
-
-const toolChoice: Field<'auto' | 'none'> = custom(
-  { enum: ['auto', 'none'], description: '`none`: calls are not looked for in the answer.' },
-  (value, path) => {
-    if (value === 'auto' || value === 'none') return value
-    if (value === 'required' || (typeof value === 'object' && value !== null)) {
-      throw unsupported(path, "must be 'auto' or 'none': a call cannot be forced")
-    }
-    throw invalid(path, `must be 'auto' or 'none', not ${kindOf(value)}`)
-  },
-)
+import { thinkingFields, thinkingOf } from './openai-thinking.js'
+import { parallelToolCalls, refrainMember, toolChoice, toolChoiceOf } from './tool-choice.js'
 
 const modalities: Field<undefined> = custom(
   { type: 'array', items: { enum: ['text'] }, description: 'Text only.' },
@@ -48,7 +39,8 @@ export const chatFields = {
   messages,
   tools,
   tool_choice: toolChoice,
-  parallel_tool_calls: accepted('calls come as the model makes them'),
+  parallel_tool_calls: parallelToolCalls,
+  refrain: refrainMember,
   max_tokens: integer({ min: 0 }, 'Tokens of the answer at most; cut to what the window leaves. 0: prefill only.'),
   max_completion_tokens: integer({ min: 0 }, 'The same as max_tokens, and goes before it.'),
   logprobs: boolean('Log probabilities of the answer.'),
@@ -56,11 +48,9 @@ export const chatFields = {
   response_format: responseFormat,
   ...sharedFields,
   modalities,
-  reasoning_effort: noted('the model decides how long it thinks'),
-  reasoning: noted('the model decides how long it thinks'),
-  thinking: noted('the model decides how long it thinks'),
+  ...thinkingFields,
   include_reasoning: noted('reasoning is always sent apart'),
-  reasoning_format: noted('reasoning is always sent as reasoning_content'),
+  reasoning_format: noted('server.reasoningField names the field'),
   verbosity: noted('the model decides how long it talks'),
   functions: refused([], 'legacy functions; use tools'),
   function_call: refused(['auto', 'none'], 'legacy functions; use tool_choice'),
@@ -69,11 +59,10 @@ export const chatFields = {
   best_of: refused([1], 'use n'),
   echo: refused([false], 'belongs to /v1/completions'),
   n_predict: refused([-1], 'use max_tokens'),
-  add_generation_prompt: refused([true], 'the answer is always begun'),
-  continue_final_message: refused([false], 'an answer cannot be continued'),
+  add_generation_prompt: boolean('False goes with continue_final_message alone; else the answer is always begun.'),
+  continue_final_message: boolean("The answer continues the last message, the assistant's."),
   add_special_tokens: refused([false], "the model's template decides"),
   chat_template: refused([], "the model's own template is used"),
-  chat_template_kwargs: refused([], "the model's own template is used as it is"),
   documents: refused([], 'put them into messages'),
 }
 
@@ -93,10 +82,20 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
   if (read.top_logprobs !== undefined && read.logprobs !== true) throw invalid('top_logprobs', 'needs logprobs: true')
   const maxTokens = read.max_completion_tokens ?? read.max_tokens
   const constraint = constraintOf(read, read.response_format)
+  const sentTools = read.tools ?? []
+  const calls = { choice: read.tool_choice, parallel: read.parallel_tool_calls, allowed: read.refrain?.allowed_tools }
+  const choice = toolChoiceOf(calls, sentTools)
+  const sent = required(read.messages, 'messages')
   const request: GenerateRequest = {
     ...sharedRequest(read, envelope),
-    prompt: { kind: 'chat', messages: required(read.messages, 'messages'), tools: read.tools ?? [] },
-    ...(read.tool_choice === undefined ? {} : { toolChoice: { mode: read.tool_choice } }),
+    prompt: {
+      kind: 'chat',
+      messages: sent,
+      tools: sentTools,
+      ...(continuesFinal(read, sent, raw) && { continueFinal: true }),
+      ...thinkingOf(read),
+    },
+    ...(choice === undefined ? {} : { toolChoice: choice }),
     echo: false,
     ...(maxTokens === undefined ? {} : { maxTokens }),
     ...(read.logprobs === true ? { logprobs: read.top_logprobs ?? 0 } : {}),
@@ -110,4 +109,16 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
     streamEncoder: (about) => new ChatStream(about, { n: request.n, includeUsage }),
     bodyEncoder: (about) => new ChatBody(about, { n: request.n, includeUsage }),
   }
+}
+
+/** Whether the last message is continued, by its own mark or by the body's. */
+function continuesFinal(read: ReadOf<typeof chatFields>, sent: readonly ChatMessage[], raw: RawBody): boolean {
+  const { continue_final_message: continues = false, add_generation_prompt: begins } = read
+  if (continues) {
+    if (begins === true) throw invalid('add_generation_prompt', 'must be false beside continue_final_message: true')
+    checkContinued(sent.at(-1), { path: 'continue_final_message' })
+    return true
+  }
+  if (begins === false) throw unsupported('add_generation_prompt', 'must be true: the answer is always begun')
+  return isContinued(raw.value['messages'])
 }

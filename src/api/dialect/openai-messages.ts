@@ -16,6 +16,7 @@ import {
   object,
   oneOf,
   type Reading,
+  type ReadOf,
   readFields,
   refused,
   required,
@@ -63,8 +64,8 @@ const messageFields = {
   refusal: text('What the assistant refused with; read as its text where it has no other.'),
   function_call: refused([], 'legacy function calls; use tool_calls'),
   audio: refused([], 'this model reads text only'),
-  prefix: refused([false], 'an answer cannot be continued'),
-  partial: refused([false], 'an answer cannot be continued'),
+  prefix: boolean('True on the last message, of the assistant: the answer continues it.'),
+  partial: boolean('The same as `prefix`.'),
   cache_control: accepted('every prefix is cached'),
   prompt_cache_breakpoint: accepted('every prefix is cached'),
   annotations: accepted('a part of what the server sent'),
@@ -77,12 +78,36 @@ export const messages: Field<readonly ChatMessage[]> = custom(
   (value, path, reading) => {
     if (!Array.isArray(value)) throw invalid(path, `must be an array, not ${kindOf(value)}`)
     if (value.length === 0) throw invalid(path, 'must not be empty')
-    return value.map((message, i) => readMessage(message, `${path}[${i}]`, reading))
+    return value.map((message, i) => {
+      const at = `${path}[${i}]`
+      const read = readFields(messageFields, message, at, reading)
+      const mark = read.prefix === true ? 'prefix' : read.partial === true ? 'partial' : undefined
+      const sent = messageOf(read, at)
+      if (mark !== undefined) checkContinued(sent, { path: `${at}.${mark}`, isLast: i === value.length - 1 })
+      return sent
+    })
   },
 )
 
-function readMessage(value: unknown, path: string, reading: Reading): ChatMessage {
-  const read = readFields(messageFields, value, path, reading)
+/** Whether the last message of a body is marked to be continued; `messages` has checked that it can be. */
+export function isContinued(sent: unknown): boolean {
+  const last: unknown = Array.isArray(sent) ? sent.at(-1) : undefined
+  if (typeof last !== 'object' || last === null) return false
+  const { prefix, partial } = last as { prefix?: unknown; partial?: unknown }
+  return prefix === true || partial === true
+}
+
+/** @throws RefrainError `invalid_request` at `path` where the message cannot be continued. */
+export function checkContinued(
+  message: ChatMessage | undefined,
+  { path, isLast = true }: { readonly path: string; readonly isLast?: boolean },
+): void {
+  if (!isLast || message?.role !== 'assistant')
+    throw invalid(path, 'needs the last message to be of the role assistant')
+  if (message.toolCalls !== undefined) throw invalid(path, 'cannot continue a message with tool_calls')
+}
+
+function messageOf(read: ReadOf<typeof messageFields>, path: string): ChatMessage {
   const sentRole = required(read.role, `${path}.role`)
   const role = sentRole === 'developer' ? 'system' : sentRole
   const toolCalls = read.tool_calls?.map(
@@ -144,7 +169,7 @@ const toolFields = {
         asObject(value, path)
         return undefined
       }),
-      strict: boolean('Accepted; calls are not constrained.'),
+      strict: boolean('Arguments always follow the schema.'),
       cache_control: accepted('every prefix is cached'),
     },
     'The function.',
