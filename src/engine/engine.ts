@@ -110,14 +110,18 @@ export class Engine {
       this.#end(sequence, new RefrainError('queue_timeout', text, { retryAfterMs: 5000 }))
     })
     const cancelSide = clock.after(sideRequestMs, () => {
-      if (!this.#queue.has(sequence) || !sequence.starved) return
-      const text = `no room came free within ${sideRequestMs} ms (limits.sideRequestMs) but what sessions hold`
-      this.#end(sequence, new RefrainError('no_room', text, { retryAfterMs: 5000 }))
+      if (this.#queue.has(sequence) && sequence.starved) this.#refuseSide(sequence)
     })
     return () => {
       cancelQueue()
       cancelSide()
     }
+  }
+
+  #refuseSide(sequence: Sequence): void {
+    const { queueMs, sideRequestMs = queueMs } = this.#options
+    const text = `no room came free within ${sideRequestMs} ms (limits.sideRequestMs) but what sessions hold`
+    this.#end(sequence, new RefrainError('no_room', text, { retryAfterMs: 5000 }))
   }
 
   async close(): Promise<void> {
@@ -187,8 +191,12 @@ export class Engine {
       const seat = this.#deps.workingSet.take(chain.root, tokens, capacity, this.#sparesFor(next))
       // Whoever is next waits for room; letting smaller ones pass would starve it.
       if (seat === undefined) {
-        next.starved = next.job.transient === true
-        return
+        if (next.job.transient !== true) return
+        next.starved = true
+        const { queueMs, sideRequestMs = queueMs } = this.#options
+        if (this.#deps.clock.now() - next.queuedAt < sideRequestMs) return
+        this.#refuseSide(next)
+        continue
       }
       this.#leaveQueue(next)
       this.#running.add(next)
