@@ -54,6 +54,7 @@ export function createTemplate(source: string, options: TemplateOptions): ChatTe
   return {
     traits: { keepsReasoning: traits.keepsReasoning, toolsAt: traits.toolsAt, options: optionsOf(traits) },
     render(messages, asked) {
+      if (asked.continueFinal === true) checkContinued(messages)
       const chat = chatFor(traits, options.toolFallback, { messages, tools: toolsFor(asked, traits, options, read) })
       checkSystem(chat.messages, traits)
       const mark = asked.continueFinal === true ? markEnd(chat.messages) : undefined
@@ -127,13 +128,18 @@ function givenNames(json: string, read: JsonReader): Names {
   return names
 }
 
+/** @throws RefrainError `invalid_request` unless the last of `messages` can be continued. */
+function checkContinued(messages: readonly ChatMessage[]): void {
+  const last = messages.at(-1)
+  const why =
+    last?.role !== 'assistant' ? "it is not the assistant's" : (last.toolCalls?.length ?? 0) > 0 && 'it has tool calls'
+  if (why === false) return
+  throw new RefrainError('invalid_request', `The last message cannot be continued: ${why}.`, { param: 'messages' })
+}
+
 /** `messages` with a word behind the last one's content, by which its end is found in the text. */
 function markEnd(messages: readonly Placed[]): { readonly messages: readonly Placed[]; readonly end: string } {
-  const last = messages.at(-1)
-  const cannot = (why: string) =>
-    new RefrainError('invalid_request', `The last message cannot be continued: ${why}.`, { param: 'messages' })
-  if (last?.message.role !== 'assistant') throw cannot("it is not the assistant's")
-  if ((last.message.toolCalls?.length ?? 0) > 0) throw cannot('it has tool calls')
+  const last = messages.at(-1)!
   const { content } = last.message
   let end = 'refrain_end'
   while (content.includes(end)) end += '_'
