@@ -128,11 +128,13 @@ function tidy(messages: readonly ChatMessage[], rules: readonly HygieneRule[] = 
 }
 
 function factsOf(
-  { session, tenant }: GenerateRequest,
+  { session, parentSession, tenant }: GenerateRequest,
   { name }: ModelParts,
   sessions: SessionFactsTable | undefined,
 ): SessionFacts | undefined {
-  return session === undefined ? undefined : sessions?.open({ tenant: tenant.name, model: name, session })
+  if (session === undefined) return undefined
+  const scope = { tenant: tenant.name, model: name, session }
+  return sessions?.open(parentSession === undefined ? scope : { ...scope, parent: parentSession })
 }
 
 /** Text of a chat's leading system messages. */

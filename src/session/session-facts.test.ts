@@ -46,6 +46,14 @@ describe('a session', () => {
     expect(facts.open(scope('s', 't', 'other')).since).not.toEqual(first)
   })
 
+  test('of a sub-agent is of its parent’s day', () => {
+    const { facts } = open()
+    const { since } = facts.open(scope('main'))
+    expect(facts.open({ ...scope('child'), parent: 'main' }).since).toBe(since)
+    expect(facts.open({ ...scope('orphan'), parent: 'gone' }).since).not.toBe(since)
+    expect(facts.open({ ...scope('child', 'other'), parent: 'main' }).since).not.toBe(since)
+  })
+
   test('keeps the tools of its last turn that had any, and not the body that they were cut from', () => {
     const { facts } = open()
     const session = facts.open(scope('s'))

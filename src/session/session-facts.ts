@@ -25,6 +25,8 @@ export interface SessionScope {
   readonly tenant: string
   readonly model: string
   readonly session: string
+  /** The session that a sub-agent was started from: it is of the same day, or would share no prefix. */
+  readonly parent?: string
 }
 
 export interface SessionTurn {
@@ -89,16 +91,22 @@ class Table implements SessionFactsTable {
   }
 
   open(scope: SessionScope): SessionFacts {
-    const key = JSON.stringify([scope.tenant, scope.model, scope.session])
+    const key = keyOf(scope)
     const now = this.options.clock.now()
     this.#expire(now)
-    const found = this.#sessions.get(key) ?? new Remembered(scope, this, this.options.dateNow?.() ?? new Date())
+    const found = this.#sessions.get(key) ?? new Remembered(scope, this, this.#dateFor(scope))
     this.#sessions.delete(key)
     found.usedAt = now
     if (this.options.max === 0) return found
     this.#sessions.set(key, found)
     if (found.bytes === 0) this.account(found, BASE_BYTES + 2 * key.length)
     return found
+  }
+
+  #dateFor(scope: SessionScope): Date {
+    const { parent } = scope
+    const known = parent === undefined ? undefined : this.#sessions.get(keyOf({ ...scope, session: parent }))
+    return known?.since ?? this.options.dateNow?.() ?? new Date()
   }
 
   forget({ tenant, session }: { readonly tenant: string; readonly session?: string }): void {
@@ -140,6 +148,10 @@ class Table implements SessionFactsTable {
     // What a running turn still writes into it counts no more.
     session.bytes = Number.NaN
   }
+}
+
+function keyOf({ tenant, model, session }: SessionScope): string {
+  return JSON.stringify([tenant, model, session])
 }
 
 /** Of a session of which nothing is known yet. */
