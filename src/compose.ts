@@ -66,6 +66,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     keepaliveMs: config.server.keepaliveMs,
     sessionSignals: checkedSignals(config),
     forceUsage: config.server.forceUsage,
+    reasoningField: config.server.reasoningField,
     version: VERSION,
     metrics: metrics.scrape,
   })

@@ -38,6 +38,7 @@ const server = Type.Object(
     allowUnauthenticated: Type.Boolean({ default: false }),
     keepaliveMs: count(5000),
     forceUsage: Type.Boolean({ default: false }),
+    reasoningField: oneOf(['reasoning_content', 'reasoning'], 'reasoning_content'),
     drainMs: count(30_000, 0),
   },
   strict,

@@ -71,6 +71,8 @@ export interface ApiOptions {
   readonly sessionSignals: readonly string[]
   /** Usage in streams that did not ask for it. */
   readonly forceUsage: boolean
+  /** server.reasoningField */
+  readonly reasoningField?: 'reasoning_content' | 'reasoning'
   readonly version: string
   /** The text of /metrics and its content type. */
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>

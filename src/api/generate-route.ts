@@ -45,6 +45,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
         model,
         created: Math.floor(Date.now() / 1000),
         forceUsage: options.forceUsage,
+        ...(options.reasoningField && { reasoningField: options.reasoningField }),
       }
       const answering: Answering = { options, decoded, about, reply, stop, tally }
       if (decoded.stream) failure = await answerStream(answering)

@@ -41,6 +41,8 @@ export interface About {
   readonly created: number
   /** Usage in a stream even where it was not asked for. */
   readonly forceUsage: boolean
+  /** What chat completions call reasoning; undefined: `reasoning_content`. */
+  readonly reasoningField?: 'reasoning_content' | 'reasoning'
 }
 
 /** Server-sent events, one request long. Comments (keepalives) may stand between any two. */

@@ -36,9 +36,12 @@ class ChatChoices {
   readonly #callCounts: number[]
   readonly #open: Set<number>
   reasoningTokens = 0
+  /** Tokens by choice that have shown nothing yet: a tag, half a character, a line break that may be cut off. */
+  readonly #pending: number[]
 
   constructor(about: About, shape: ChatShape) {
     this.about = about
+    this.#pending = Array.from({ length: shape.n }, () => 0)
     this.shape = shape
     this.#callCounts = Array.from({ length: shape.n }, () => 0)
     this.#open = new Set(this.#callCounts.keys())
@@ -55,7 +58,7 @@ class ChatChoices {
 
   token(event: TokenEvent): Delta {
     const delta = this.#delta(event.choice, event.split ?? { content: event.text, reasoning: '', calls: [] })
-    if (delta.reasoning !== '' && delta.content === '') this.reasoningTokens += event.ids.length
+    this.#count(event, delta)
     return delta
   }
 
@@ -66,6 +69,18 @@ class ChatChoices {
 
   finishReason(choice: number, reason: FinishReason): string {
     return this.callCount(choice) > 0 && reason === 'stop' ? 'tool_calls' : reason
+  }
+
+  /** Reasoning as a chunk has it. */
+  reasoning(text: string): object {
+    return text === '' ? {} : { [this.about.reasoningField ?? 'reasoning_content']: text }
+  }
+
+  #count({ choice, ids }: TokenEvent, { content, reasoning, calls }: Delta): void {
+    const tokens = (this.#pending[choice] ?? 0) + ids.length
+    const shows = reasoning !== '' || content !== '' || calls.length > 0
+    if (reasoning !== '' && content === '') this.reasoningTokens += tokens
+    this.#pending[choice] = shows ? 0 : tokens
   }
 
   #delta(choice: number, split: SplitText = { content: '', reasoning: '', calls: [] }): Delta {
@@ -118,7 +133,7 @@ export class ChatStream implements StreamEncoder {
     let chunks = ''
     if (content !== '' || reasoning !== '' || logprobs !== undefined) {
       const wire = {
-        ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+        ...this.#choices.reasoning(reasoning),
         ...(content === '' && reasoning !== '' ? {} : { content }),
       }
       chunks += this.#chunk(choice, wire, { finish: null, logprobs })
@@ -185,7 +200,7 @@ export class ChatBody implements BodyEncoder {
         role: 'assistant',
         content: text.content === '' && text.calls.length > 0 ? null : text.content,
         refusal: null,
-        ...(text.reasoning === '' ? {} : { reasoning_content: text.reasoning }),
+        ...this.#choices.reasoning(text.reasoning),
         ...(text.calls.length === 0 ? {} : { tool_calls: wholeCalls(text.calls) }),
       },
       logprobs: this.#logprobs[index]?.length ? { content: this.#logprobs[index], refusal: null } : null,
