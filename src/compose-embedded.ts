@@ -100,6 +100,7 @@ export async function findWeights(
     return { path: name, card: undefined }
   }
   const card = await loadCard(name, [join(config.dataDir, 'cards'), packageModels()])
+  checkFormats(card)
   const onProgress = progress.pull
   const path = await pull(card, { directory, localDirectory: config.dataDir, ...(onProgress && { onProgress }) })
   return { path, card }
@@ -158,6 +159,15 @@ export function formatsOf(names: Card['formats']): ModelFormats {
     ...(opening !== undefined && { reasoningStart: opening }),
     ...(ending !== undefined && { reasoningEnd: ending }),
     ...(answerStart !== undefined && { answerStart }),
+  }
+}
+
+/** Before anything is pulled. @throws ConfigError that lists the known names where one is unknown. */
+function checkFormats(card: Card): void {
+  try {
+    formatsOf(card.formats)
+  } catch (error) {
+    throw new ConfigError(`the card of '${card.name}': ${(error as Error).message}`, { cause: error })
   }
 }
 

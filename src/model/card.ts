@@ -51,9 +51,10 @@ const CARD = Type.Object(
     toolFallback: Type.Optional(Type.Enum(['hermes'])),
     formats: Type.Object(
       {
-        toolCalls: Type.Enum(['hermes', 'none']),
-        reasoning: Type.Enum(['think', 'none']),
-        retention: Type.Optional(Type.Enum(['as-sent', 'drop-at-user-turn', 'keep-with-tools'])),
+        // Names of kinds; whoever opens the model knows which there are.
+        toolCalls: Type.String({ pattern: NAME, maxLength: 100 }),
+        reasoning: Type.String({ pattern: NAME, maxLength: 100 }),
+        retention: Type.Optional(Type.String({ pattern: NAME, maxLength: 100 })),
         strictReasoning: Type.Optional(Type.Boolean()),
       },
       strict,

@@ -15,11 +15,12 @@ export interface ModelCard {
   readonly template?: string
   /** How tools are rendered when the template knows none. */
   readonly toolFallback?: 'hermes'
+  /** Names of kinds, of `prompt/tool-calls`, `prompt/reasoning` and `prompt/retention`. */
   readonly formats: {
-    readonly toolCalls: 'hermes' | 'none'
-    readonly reasoning: 'think' | 'none'
+    readonly toolCalls: string
+    readonly reasoning: string
     /** Which reasoning of earlier turns the model is shown; absent: as sent. */
-    readonly retention?: 'as-sent' | 'drop-at-user-turn' | 'keep-with-tools'
+    readonly retention?: string
     /** With tools, reasoning that did not come back and cannot be filled in is refused. */
     readonly strictReasoning?: boolean
   }

@@ -40,7 +40,7 @@ function parameter(name: string, property: unknown, root: Schema, form: TaggedPa
   // Where a value may be a string, plain text covers the rest, unless it has to be announced.
   if (choices.length === 0 || (form.open(name, 'json') !== form.open(name, 'text') && mayBeJson(kinds))) {
     const schema = JSON.stringify(withDefinitions(property, root, kinds))
-    const value: Structure = { kind: 'json-schema', schema, lenient: true }
+    const value: Structure = { kind: 'json-schema', schema }
     choices.push(sequence([literal(form.open(name, 'json')), value, literal(form.pad + form.close + form.after)]))
   }
   return choices.length === 1 ? choices[0]! : { kind: 'choice', parts: choices }
