@@ -165,7 +165,7 @@ describe('whose a request is', () => {
     const template =
       "{{ strftime_now('%d %B %Y') }}\n{% for m in messages %}{{ m.role }}: {{ m.content }}<end>\n{% endfor %}assistant: "
     const { ask } = await open({ template, toolCalls: 'none', reasoning: 'none' })
-    const messages = [rules, { role: 'user', content: 'Hello' }]
+    const messages = [rules, { role: 'user', content: 'Hello' }, { role: 'assistant', content: 'Well.' }, rules]
     const session = { 'x-session-id': 's' }
     vi.useFakeTimers({ toFake: ['Date'] })
     try {

@@ -54,7 +54,7 @@ export function createService(parts: ServeParts): Service {
     const request = tidied(asked, parts.hygiene)
     const facts = factsOf(request, model, parts.sessions)
     const keepTools = facts?.keepTools(request, systemOf(request.prompt))
-    const frozen = { ...(facts && { date: facts.since }), ...(keepTools && { keepTools }) }
+    const frozen = { ...(facts && { date: facts.dateFor(request) }), ...(keepTools && { keepTools }) }
     const text = render(request.prompt, model, frozen) //         template_failed
     const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
     checkIds(request, model) //                                   invalid_request

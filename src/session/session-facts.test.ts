@@ -46,6 +46,19 @@ describe('a session', () => {
     expect(facts.open(scope('s', 't', 'other')).since).not.toEqual(first)
   })
 
+  test('begins anew with a turn that has no answer before it: keys are shared, and sessions go on for weeks', () => {
+    const session = open().facts.open(scope('app'))
+    const prompt = (...roles: ('system' | 'user' | 'assistant')[]) => ({
+      ...{ kind: 'chat' as const, tools: [] },
+      messages: roles.map((role) => ({ role, content: '' })),
+    })
+    const first = session.dateFor({ prompt: prompt('system', 'user') })
+    session.settle(turn())
+    expect(session.dateFor({ prompt: prompt('user', 'assistant', 'user') })).toBe(first)
+    expect(session.dateFor({ requestClass: 'compaction', prompt: prompt('system', 'user') })).toBe(first)
+    expect(session.dateFor({ prompt: prompt('system', 'user') })).not.toEqual(first)
+  })
+
   test('of a sub-agent is of its parent’s day', () => {
     const { facts } = open()
     const { since } = facts.open(scope('main'))

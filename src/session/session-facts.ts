@@ -4,7 +4,7 @@
 
 import { BLOCK_TOKENS, type BlockHash, type Chain } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
-import type { GenerateRequest, ToolDefinition } from '../core/request.js'
+import type { GenerateRequest, RequestClass, ToolDefinition } from '../core/request.js'
 import { note } from '../core/signals.js'
 import { compareHead, type HeadMemory, headOf } from './head-changes.js'
 
@@ -40,7 +40,7 @@ export interface SessionTurn {
 export type Asking = Pick<GenerateRequest, 'requestClass' | 'prompt'>
 
 export interface SessionFacts {
-  /** When its first request came: what its template's date is frozen to. */
+  /** When its conversation began, which is what its template's date is frozen to. */
   readonly since: Date
   /** Turns so far; side requests do not count. */
   readonly turns: number
@@ -48,6 +48,11 @@ export interface SessionFacts {
   readonly tools: readonly ToolDefinition[]
   /** Of its last turn's prompt. */
   readonly chain: Chain | undefined
+  /**
+   * The date to render a request with: `since`. A turn without any answer before it begins a conversation anew, under a
+   * key that many share or that goes on for weeks: it moves `since`.
+   */
+  dateFor(request: Asking): Date
   /**
    * The session's tools, for a side request that asks about its conversation and sends none: shown all the same, they
    * keep the prefix what it was. Undefined: it has tools, or is about something else.
@@ -106,7 +111,11 @@ class Table implements SessionFactsTable {
   #dateFor(scope: SessionScope): Date {
     const { parent } = scope
     const known = parent === undefined ? undefined : this.#sessions.get(keyOf({ ...scope, session: parent }))
-    return known?.since ?? this.options.dateNow?.() ?? new Date()
+    return known?.since ?? this.date()
+  }
+
+  date(): Date {
+    return this.options.dateNow?.() ?? new Date()
   }
 
   forget({ tenant, session }: { readonly tenant: string; readonly session?: string }): void {
@@ -161,7 +170,7 @@ const HASH_BYTES = 64
 
 class Remembered implements SessionFacts {
   readonly scope: SessionScope
-  readonly since: Date
+  since: Date
   readonly #table: Table
   turns = 0
   tools: readonly ToolDefinition[] = []
@@ -178,9 +187,15 @@ class Remembered implements SessionFacts {
     this.since = since
   }
 
+  dateFor({ requestClass, prompt }: Asking): Date {
+    const begins = prompt.kind === 'chat' && !prompt.messages.some(({ role }) => role === 'assistant')
+    if (begins && this.turns > 0 && !isSide(requestClass)) this.since = this.#table.date()
+    return this.since
+  }
+
   keepTools({ requestClass, prompt }: Asking, system: string): readonly ToolDefinition[] | undefined {
-    const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
-    if (!isSide || prompt.kind !== 'chat' || prompt.tools.length > 0 || this.tools.length === 0) return undefined
+    if (!isSide(requestClass) || prompt.kind !== 'chat' || prompt.tools.length > 0 || this.tools.length === 0)
+      return undefined
     return headOf(system) === this.#head?.text ? this.tools : undefined
   }
 
@@ -188,7 +203,7 @@ class Remembered implements SessionFacts {
     const { requestClass, contextEpoch } = request
     // They have prompts of their own: the session goes on from where it was.
     if (requestClass === 'compaction') this.#compareCompaction(chain, tools)
-    if (requestClass === 'auxiliary' || requestClass === 'compaction') return undefined
+    if (isSide(requestClass)) return undefined
     const dead = this.#isRewritten(contextEpoch) ? leftBehind(this.chain, chain) : undefined
     if (typeof contextEpoch === 'number') this.#epoch = contextEpoch
     this.turns++
@@ -237,6 +252,10 @@ class Remembered implements SessionFacts {
     const hashes = (this.chain?.hashes.length ?? 0) * HASH_BYTES
     return BASE_BYTES + 2 * (tools + (this.#head?.text.length ?? 0)) + hashes
   }
+}
+
+function isSide(requestClass: RequestClass | undefined): boolean {
+  return requestClass === 'auxiliary' || requestClass === 'compaction'
 }
 
 /** Hashes of `old` behind what `live` shares with it; undefined: none. */
