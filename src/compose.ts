@@ -2,6 +2,7 @@
 // and drain. Invariant: parts get slices of the config and each other's contracts, never the whole and never each other's
 // classes. worker.ts is the root of the engine's thread.
 
+import { join } from 'node:path'
 import type { TSchema } from 'typebox'
 import Value from 'typebox/value'
 import { type ApiServer, createServer } from './api/server.js'
@@ -11,6 +12,7 @@ import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
 import { scriptedTemplate } from './backend/scripted-template.js'
 import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { makeRoot, type RootParts } from './cache/chain.js'
+import { systemFiles } from './cache/disk/file-door.js'
 import { formatsOf, type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
 import { type Config, ConfigError } from './config.js'
 import type { Root } from './core/block.js'
@@ -22,6 +24,8 @@ import type { ModelFormats } from './prompt/contract.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
 import * as hygieneRules from './prompt/hygiene/index.js'
 import { createService } from './serve.js'
+import { createMemoryReplies, openReplies, type ReplyStore } from './session/replies.js'
+import { replyLog } from './session/reply-log.js'
 import { createSessionFacts } from './session/session-facts.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
@@ -48,6 +52,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const clock = options.clock ?? systemClock
   const { model, root, backend } = await opener(config)(config, { ...options, clock })
   const fleet = [backend]
+  const replies = await repliesOf(config)
   const service = createService({
     models: [{ ...model, root: rootsOf(root) }],
     aliases: checkedAliases(config.model.aliases, model.name),
@@ -55,6 +60,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     limits: config.limits,
     sessions: createSessionFacts({ ...config.sessions, clock }),
     hygiene: hygieneOf(config),
+    ...(replies && { replies }),
   })
   const metrics = startMetrics(() => backend.health())
   const server = createServer({
@@ -77,9 +83,19 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     async stop(drainMs = config.server.drainMs) {
       await server.drain(drainMs)
       await backend.close()
+      await replies?.close()
       metrics.close()
     },
   }
+}
+
+/** The embedded engine's KV outlives the process, the scripted one's does not, and neither do replies to it. */
+async function repliesOf({ backend, dataDir, replies }: Config): Promise<ReplyStore | undefined> {
+  const { memoryBytes, diskBytes } = replies
+  const folder = join(dataDir, 'replies')
+  const outlives = backend.kind === 'embedded' && diskBytes > 0
+  if (outlives) return openReplies({ memoryBytes, log: replyLog({ folder, files: systemFiles, diskBytes }) })
+  return memoryBytes > 0 ? createMemoryReplies({ memoryBytes }) : undefined
 }
 
 type OpenOptions = ComposeOptions & { readonly clock: Clock }

@@ -100,6 +100,8 @@ const sessions = Type.Object(
   strict,
 )
 
+const replies = Type.Object({ memoryBytes: size('64 MiB'), diskBytes: size('256 MiB') }, strict)
+
 const prompt = Type.Object({ hygiene: Type.Array(Type.String(), { default: ['billing-header'] }) }, strict)
 
 const engine = Type.Object(
@@ -142,6 +144,7 @@ export const configSchema = Type.Object(
     engine,
     cache,
     sessions,
+    replies,
     prompt,
     tenants: Type.Array(tenant, { default: [] }),
     log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),

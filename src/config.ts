@@ -32,6 +32,7 @@ export interface Config {
     Omit<WrittenConfig['cache'], 'memoryBytes' | 'diskBytes'> & { memoryBytes: number; diskBytes: number }
   >
   readonly sessions: Readonly<Omit<WrittenConfig['sessions'], 'memoryBytes'> & { memoryBytes: number }>
+  readonly replies: Readonly<Record<'memoryBytes' | 'diskBytes', number>>
   readonly prompt: Readonly<WrittenConfig['prompt']>
   readonly tenants: readonly Readonly<{ name: string; key: string; admin: boolean; salt: string }>[]
   readonly log: Readonly<WrittenConfig['log']>
@@ -224,6 +225,10 @@ function complete(written: WrittenConfig): Config {
       ...cache,
       memoryBytes: bytesOf(cache.memoryBytes, memory * CACHE_SHARE),
       diskBytes: bytesOf(cache.diskBytes),
+    },
+    replies: {
+      memoryBytes: bytesOf(written.replies.memoryBytes),
+      diskBytes: bytesOf(written.replies.diskBytes),
     },
     sessions: { ...written.sessions, memoryBytes: bytesOf(written.sessions.memoryBytes) },
     tenants: tenants.map((tenant) => ({ ...tenant, salt: tenant.salt ?? `tenant:${tenant.name}` })),

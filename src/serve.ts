@@ -10,11 +10,21 @@ import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
 import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
 import { callConstraint } from './prompt/call-constraint.js'
-import type { ChatTemplate, ModelFormats, RenderOptions, Tokenizer } from './prompt/contract.js'
+import type { ChatTemplate, ModelFormats, Rendered, RenderOptions, Tokenizer } from './prompt/contract.js'
+import { echoing } from './prompt/echo.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
+import { pinsOf } from './prompt/pins.js'
+import { asSent } from './prompt/retention/as-sent.js'
+import { requireReasoning } from './prompt/retention/required.js'
+import { type EncodedPrompt, encodePieces, splice } from './prompt/splice.js'
 import { splitEvents } from './prompt/split-events.js'
+import { modelNamed } from './router/model-names.js'
 import { type RouteLimits, route } from './router/router.js'
+import { type Recalled, recall } from './session/recall.js'
+import type { ReplyStore } from './session/replies.js'
+import { recordReplies } from './session/reply-recorder.js'
 import type { SessionFacts, SessionFactsTable } from './session/session-facts.js'
+import type { TranscriptScope } from './session/transcript.js'
 
 /** A model with all that turns a request into a job for it. */
 export interface ModelParts extends ServedModel {
@@ -36,6 +46,8 @@ export interface ServeParts {
   readonly limits: RouteLimits
   /** What is remembered of sessions; absent: nothing. */
   readonly sessions?: SessionFactsTable
+  /** Answers as they were sampled; absent: none is kept. */
+  readonly replies?: ReplyStore
   /** Applied in this order to what is rendered. */
   readonly hygiene?: readonly HygieneRule[]
 }
@@ -43,33 +55,37 @@ export interface ServeParts {
 /** Of the rendered prompt's end, what the reasoning parser looks at. */
 const TAIL_CHARS = 256
 
-/** Longer names of models than this match no alias. */
-const NAME_CHARS = 256
-
 export function createService(parts: ServeParts): Service {
-  const resolve = resolver(parts)
+  const resolve = modelNamed(parts.models, parts.aliases)
 
   async function* generate(asked: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
     const model = resolve(asked.model || undefined) //            model_not_found
-    const request = tidied(asked, parts.hygiene)
+    const tidy = tidied(asked, parts.hygiene)
+    const recalled = await recalledIn(tidy, model, parts.replies)
+    const request = retained(tidy, model, recalled) //            reasoning_missing
     const facts = factsOf(request, model, parts.sessions)
     const keepTools = facts?.keepTools(request, systemOf(request.prompt))
     const frozen = { ...(facts && { date: facts.dateFor(request) }), ...(keepTools && { keepTools }) }
-    const text = render(request.prompt, model, frozen) //         template_failed
-    const tokens = tokenize(text, request.prompt, model) //       invalid_request (ids outside of the vocabulary)
+    const rendered = render(request.prompt, model, frozen) //     template_failed
+    const prompt = await encoded(rendered, request.prompt, { model, recalled }) // invalid_request (ids outside of the vocabulary)
+    const { tokens } = prompt
     checkIds(request, model) //                                   invalid_request
-    const tail = (text ?? '').slice(-TAIL_CHARS)
+    const tail = (rendered?.text ?? '').slice(-TAIL_CHARS)
     const shown = { request, formats: model.formats, tail, keepsTools: keepTools !== undefined }
     const constraint = callConstraint(shown) //                   invalid_request, unsupported_parameter
     const maxTokens = room(request, tokens, model) //             context_length_exceeded
     const chain = chainOf(model.root(request), tokens)
     const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
-    const kept = { ...keeping(request, chain, facts), ...(constraint && { constraint }) }
+    const pins = rendered && pinsOf(asked, request, { rendered, prompt, places: recalled?.places })
+    const kept = { ...keeping(request, chain, facts), ...(pins && { pins }), ...(constraint && { constraint }) }
     const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens, ...visible, ...kept })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
     const events = backend.generate(job, signal) //               what the backend throws comes up in the loop
-    if (request.echo) yield* echoing(events, request.n, text ?? model.tokenizer.decode(tokens))
-    else yield* splitEvents(events, request, { formats: model.formats, tail })
+    if (request.echo) yield* echoing(events, request.n, rendered?.text ?? model.tokenizer.decode(tokens))
+    else {
+      const split = splitEvents(events, request, { formats: model.formats, tail })
+      yield* recorded(split, request, { model, recalled, rendered, replies: parts.replies })
+    }
   }
 
   return {
@@ -80,7 +96,8 @@ export function createService(parts: ServeParts): Service {
       const model = resolve(served.name)
       if (input.kind === 'text') return model.tokenizer.encode(input.text, { special: 'text', bos: input.bos })
       const messages = tidy(input.messages, parts.hygiene)
-      return tokenize(render({ ...input, messages }, model), input, model)
+      const { text } = render({ ...input, messages }, model) as Rendered
+      return model.tokenizer.encode(text, CHAT)
     },
     detokenize(served, ids) {
       const { tokenizer } = resolve(served.name)
@@ -89,30 +106,6 @@ export function createService(parts: ServeParts): Service {
     },
     spellingOf: (served, id) => resolve(served.name).tokenizer.spellingOf(id),
   }
-}
-
-function resolver(parts: ServeParts): (name: string | undefined) => ModelParts {
-  const byName = new Map(parts.models.map((model) => [model.name, model]))
-  const patterns = Object.entries(parts.aliases).map(([pattern, name]) => ({ matches: glob(pattern), name }))
-  return (name) => {
-    if (name === undefined) return parts.models[0]
-    const own = byName.get(name)
-    if (own !== undefined) return own
-    // Matching is quadratic at worst in the name's length, and the name is the client's.
-    const alias = name.length > NAME_CHARS ? undefined : patterns.find(({ matches }) => matches.test(name))
-    const model = alias && byName.get(alias.name)
-    if (model !== undefined) return model
-    throw new RefrainError('model_not_found', `The model '${name.slice(0, 128)}' does not exist`, { param: 'model' })
-  }
-}
-
-/** `*` is any run of characters, `?` one; letters' case does not matter. */
-function glob(pattern: string): RegExp {
-  const source = pattern
-    .replace(/[\\^$.+()[\]{}|]/g, '\\$&')
-    .replaceAll('*', '.*')
-    .replaceAll('?', '.')
-  return new RegExp(`^${source}$`, 'is')
 }
 
 /** A chat without what clients put in front of it and change from request to request. */
@@ -147,39 +140,135 @@ function systemOf(prompt: Prompt): string {
     .join('\n')
 }
 
+/** Side requests leave nothing behind. */
+function isSide({ requestClass }: GenerateRequest): boolean {
+  return requestClass === 'auxiliary' || requestClass === 'compaction'
+}
+
 /** What of this request and of the session's past is kept: nothing of a side request, nothing that the client left behind. */
 function keeping(
   request: GenerateRequest,
   chain: Chain,
   facts: SessionFacts | undefined,
 ): Pick<Job, 'transient' | 'deadBranch'> {
-  const { prompt, requestClass, pinTtlMs } = request
-  const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
+  const { prompt, pinTtlMs } = request
   const tools = prompt.kind === 'chat' ? prompt.tools : []
   const deadBranch = facts?.settle({ request, chain, tools, system: systemOf(prompt) })
-  return { ...(isSide && pinTtlMs === undefined && { transient: true }), ...(deadBranch && { deadBranch }) }
+  return { ...(isSide(request) && pinTtlMs === undefined && { transient: true }), ...(deadBranch && { deadBranch }) }
+}
+
+/** A chat's messages with the answers in them as they were generated; undefined where nothing is kept. */
+async function recalledIn(
+  request: GenerateRequest,
+  model: ModelParts,
+  store: ReplyStore | undefined,
+): Promise<Recalled | undefined> {
+  const { prompt, session } = request
+  if (store === undefined || prompt.kind !== 'chat') return undefined
+  return recall(prompt.messages, {
+    ...{
+      store,
+      scope: scopeOf(request, model),
+      fillReasoning: worksWithTools(prompt),
+      continueFinal: prompt.continueFinal === true,
+    },
+    ...(session !== undefined && { session }),
+  })
+}
+
+function scopeOf({ tenant, cacheSalt }: GenerateRequest, { name }: ModelParts): TranscriptScope {
+  return { tenantSalt: tenant.salt, model: name, ...(cacheSalt !== undefined && { cacheSalt }) }
+}
+
+type Chat = Extract<Prompt, { kind: 'chat' }>
+
+/** A chat has tools for as long as there are calls in it: compaction requests send no definitions. */
+function worksWithTools({ tools, messages }: Chat): boolean {
+  return tools.length > 0 || messages.some(({ role, toolCalls = [] }) => role === 'tool' || toolCalls.length > 0)
+}
+
+/** The chat as the model is shown it: by the rule that its card names. @throws RefrainError `reasoning_missing`. */
+function retained(request: GenerateRequest, { formats }: ModelParts, recalled?: Recalled): GenerateRequest {
+  const { prompt } = request
+  if (prompt.kind !== 'chat') return request
+  const { retention = asSent, strictReasoning = false } = formats
+  const messages = recalled?.messages ?? prompt.messages
+  const tools = worksWithTools(prompt)
+  if (strictReasoning && tools && !isSide(request) && prompt.thinking?.enabled !== false) {
+    requireReasoning(messages, { retention, isKnown: (i) => recalled?.replies[i] !== undefined })
+  }
+  return { ...request, prompt: { ...prompt, messages: retention.retain(messages, { tools }) } }
 }
 
 /** Text of a prompt; undefined where token ids were sent. */
 function render(
   prompt: Prompt,
-  model: ModelParts,
+  { template, formats }: ModelParts,
   frozen: Pick<RenderOptions, 'date' | 'keepTools'> = {},
-): string | undefined {
-  if (prompt.kind === 'text') return prompt.text
+): Rendered | undefined {
+  if (prompt.kind === 'text') return { text: prompt.text, spans: [], tail: prompt.text.length }
   if (prompt.kind === 'tokens') return undefined
-  const options = { tools: prompt.tools, addGenerationPrompt: true, ...frozen }
-  return model.template.render(prompt.messages, options).text
+  const keepReasoning = formats.retention?.beyondTemplate === true && worksWithTools(prompt)
+  const options = { tools: prompt.tools, addGenerationPrompt: true, ...(keepReasoning && { keepReasoning }), ...frozen }
+  return template.render(prompt.messages, options)
 }
 
-function tokenize(text: string | undefined, prompt: Prompt, { tokenizer }: ModelParts): Int32Array {
+// A template writes its own BOS and special tokens; what a client sends as plain text stays text.
+const CHAT = { special: 'parse', bos: 'none' } as const
+const TEXT = { special: 'text', bos: 'add' } as const
+
+async function encoded(
+  rendered: Rendered | undefined,
+  prompt: Prompt,
+  { model, recalled }: { readonly model: ModelParts; readonly recalled: Recalled | undefined },
+): Promise<EncodedPrompt> {
+  const { tokenizer, formats } = model
   if (prompt.kind === 'tokens') {
     checkRange(prompt.ids, tokenizer, 'prompt')
-    return Int32Array.from(prompt.ids)
+    return { tokens: Int32Array.from(prompt.ids), tokensBefore: (at) => at }
   }
-  // A template writes its own BOS and special tokens; what a client sends as plain text stays text.
-  if (prompt.kind === 'chat') return tokenizer.encode(text ?? '', { special: 'parse', bos: 'none' })
-  return tokenizer.encode(text ?? '', { special: 'text', bos: 'add' })
+  const { text, spans } = rendered as Rendered
+  const whole = [{ kind: 'text', text, at: 0, until: text.length } as const]
+  if (prompt.kind === 'text') return encodePieces(whole, { tokenizer, options: TEXT })
+  const beyondTemplate = formats.retention?.beyondTemplate === true
+  const shown = { messages: prompt.messages, replies: recalled?.replies ?? [], beyondTemplate, tokenizer }
+  return encodePieces(splice({ text, spans }, shown), { tokenizer, options: CHAT })
+}
+
+interface Recording {
+  readonly model: ModelParts
+  readonly recalled: Recalled | undefined
+  readonly rendered: Rendered | undefined
+  readonly replies: ReplyStore | undefined
+}
+
+/** The events, and the answers in them kept for the turns that send them back. */
+function recorded(
+  events: AsyncIterable<GenerateEvent>,
+  request: GenerateRequest,
+  { model, recalled, rendered, replies }: Recording,
+): AsyncIterable<GenerateEvent> {
+  const { prompt, session, tenant } = request
+  if (replies === undefined || recalled === undefined || rendered === undefined || isSide(request)) return events
+  if (prompt.kind !== 'chat') return events
+  const begun = prompt.continueFinal === true ? prompt.messages.at(-1) : undefined
+  const place = rendered.spans.find(({ message }) => message === prompt.messages.length - 1)
+  if (begun !== undefined && place === undefined) return events
+  const { tokenizer, visibleSpecials } = model
+  const { transcript, after } = recalled
+  return recordReplies(events, {
+    opening: rendered.text.slice(begun === undefined ? rendered.tail : place?.start),
+    begun: begun?.content ?? '',
+    transcript,
+    scope: scopeOf(request, model),
+    eosTokenIds: tokenizer.eosTokenIds,
+    textOf(ids) {
+      const stream = tokenizer.stream(visibleSpecials)
+      return ids.map((id) => stream.push(id)).join('') + stream.end()
+    },
+    keep: (reply, keys) =>
+      replies.keep({ tenant: tenant.salt, ...(session !== undefined && { session }), ...keys, after, reply }),
+  })
 }
 
 function checkIds({ sampling, stopTokenIds }: GenerateRequest, { tokenizer }: ModelParts): void {
@@ -209,13 +298,4 @@ function room(request: GenerateRequest, tokens: Int32Array, { contextLength }: M
       `${tokens.length} tokens. Please reduce the length of the ${param}.`,
     { param },
   )
-}
-
-/** Completions' `echo`: the prompt's text in front of every choice. */
-async function* echoing(events: AsyncIterable<GenerateEvent>, n: number, text: string): AsyncGenerator<GenerateEvent> {
-  for await (const event of events) {
-    yield event
-    if (event.type !== 'start') continue
-    for (let choice = 0; choice < n; choice++) yield { type: 'token', choice, ids: [], text }
-  }
 }

@@ -17,6 +17,11 @@ export const ERRORS = {
   },
   invalid_grammar: { status: 400, retryable: false, sentence: 'The schema or regex cannot be compiled.' },
   template_failed: { status: 400, retryable: false, sentence: "The model's chat template refuses these messages." },
+  reasoning_missing: {
+    status: 400,
+    retryable: false,
+    sentence: 'The model needs the reasoning of earlier turns, which did not come back and is not kept here.',
+  },
   context_length_exceeded: { status: 400, retryable: false, sentence: 'The prompt does not fit the context window.' },
   unauthorized: { status: 401, retryable: false, sentence: 'An API key is needed and was absent or wrong.' },
   forbidden: { status: 403, retryable: false, sentence: 'This key, host or origin may not do that.' },

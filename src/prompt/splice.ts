@@ -1,0 +1,125 @@
+// Puts the tokens that were sampled where the rendered prompt has the text of an answer, so that the prompt begins with the
+// very tokens whose KV is there: the same text has many tokenizations, and a template writes an answer as it would have been
+// written, not as it was. Between steps 4 and 5 of a request's path.
+//
+//   rendered   ... <user turn> | header  text of the answer                    end  line break | <next turn> ...
+//   pieces     ... <user turn>   opening | ids, as they were sampled | rest   end  line break   <next turn> ...
+//
+// Invariant: pieces of text are tokenized for themselves, as they were when the answer was sampled behind them; a message
+// whose place in the text is not certain stays text.
+
+import type { Reply } from '../core/reply.js'
+import type { ChatMessage } from '../core/request.js'
+import type { EncodeOptions, Rendered, Tokenizer } from './contract.js'
+
+export type PromptPiece =
+  /**
+   * `at`: where it begins in the rendered text, less what stands in front of it for a cut token; `until`: where what it has
+   * of that text ends.
+   */
+  | { readonly kind: 'text'; readonly text: string; readonly at: number; readonly until: number }
+  | { readonly kind: 'ids'; readonly ids: Int32Array }
+
+export interface SpliceOptions {
+  /** What was rendered, and for each message the reply that it was. */
+  readonly messages: readonly ChatMessage[]
+  readonly replies: readonly (Reply | undefined)[]
+  /** Reasoning that a message has is shown, whether the template shows it or not. */
+  readonly beyondTemplate: boolean
+  readonly tokenizer: Pick<Tokenizer, 'eosTokenIds' | 'spellingOf' | 'decode'>
+}
+
+export function splice({ text, spans }: Pick<Rendered, 'text' | 'spans'>, options: SpliceOptions): PromptPiece[] {
+  const pieces: PromptPiece[] = []
+  let open = { text: '', at: 0, from: 0 }
+  for (const { message, start, end } of spans) {
+    const reply = options.replies[message]
+    const said = options.messages[message]
+    const behind = reply && said && start >= open.from ? endOf(text.slice(start, end), reply, said, options) : undefined
+    if (reply === undefined || behind === undefined) continue
+    pieces.push({
+      kind: 'text',
+      text: open.text + text.slice(open.from, start) + reply.opening,
+      at: open.at,
+      until: start,
+    })
+    pieces.push({ kind: 'ids', ids: reply.ids })
+    open = { text: reply.rest, at: start + behind - reply.rest.length, from: start + behind }
+  }
+  const last = open.text + text.slice(open.from)
+  if (last !== '' || pieces.length === 0) pieces.push({ kind: 'text', text: last, at: open.at, until: text.length })
+  return pieces
+}
+
+/** Where in `span` the answer ends and what the template writes behind it begins; undefined: not known for certain. */
+function endOf(span: string, reply: Reply, said: ChatMessage, options: SpliceOptions): number | undefined {
+  const { content, reasoning = '' } = reply.message
+  const hidden =
+    reasoning !== '' && (said.reasoning === undefined || (!options.beyondTemplate && !shows(span, reasoning)))
+  if (hidden || !shows(span, content)) return undefined
+  // The turn begins as it began when it was sampled, be it with the reasoning's open tag more or less.
+  if (reply.opening !== '' && sharedStart(span, reply.opening) === 0) return undefined
+  for (const id of options.tokenizer.eosTokenIds) {
+    const spelling = options.tokenizer.spellingOf(id)
+    const at = span.lastIndexOf(spelling)
+    if (at > 0 && span.slice(at + spelling.length).trim() === '') return at
+  }
+  // A template without an end of turn: the answer must stand there as it was sampled.
+  const sampled = reply.opening + options.tokenizer.decode(reply.ids, { special: 'keep' }) + reply.rest
+  return span.startsWith(sampled) ? sampled.length : undefined
+}
+
+/** Long enough to be no accident. */
+const HEAD_UNITS = 64
+
+function shows(span: string, part: string): boolean {
+  return span.includes(part.trim().slice(0, HEAD_UNITS))
+}
+
+function sharedStart(a: string, b: string): number {
+  let at = 0
+  while (at < a.length && at < b.length && a.charCodeAt(at) === b.charCodeAt(at)) at++
+  return at
+}
+
+export interface EncodedPrompt {
+  readonly tokens: Int32Array
+  /** Tokens up to a place in the rendered text; within a token, those before it. */
+  tokensBefore(at: number): number
+}
+
+/** The pieces' tokens, one behind the other. */
+export async function encodePieces(
+  pieces: readonly PromptPiece[],
+  { tokenizer, options }: { readonly tokenizer: Tokenizer; readonly options: EncodeOptions },
+): Promise<EncodedPrompt> {
+  const parts: Int32Array[] = []
+  for (const piece of pieces) {
+    if (piece.kind === 'ids') parts.push(piece.ids)
+    else parts.push(await (tokenizer.encodeAsync?.(piece.text, options) ?? tokenizer.encode(piece.text, options)))
+  }
+  const tokens = parts.length === 1 ? (parts[0] as Int32Array) : joined(parts)
+  return {
+    tokens,
+    tokensBefore(at) {
+      let count = 0
+      for (const [i, piece] of pieces.entries()) {
+        if (piece.kind === 'text' && at <= piece.until) {
+          return count + tokenizer.encode(piece.text.slice(0, Math.max(0, at - piece.at)), options).length
+        }
+        count += (parts[i] as Int32Array).length
+      }
+      return count
+    },
+  }
+}
+
+function joined(parts: readonly Int32Array[]): Int32Array {
+  const tokens = new Int32Array(parts.reduce((sum, part) => sum + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    tokens.set(part, at)
+    at += part.length
+  }
+  return tokens
+}
