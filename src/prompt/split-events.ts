@@ -2,9 +2,11 @@
 // each choice, made from the model's formats. Stands between backend and dialect, so that all dialects see the same.
 
 import type { GenerateEvent } from '../core/events.js'
-import type { GenerateRequest } from '../core/request.js'
+import { NamePatterns } from '../core/name-pattern.js'
+import type { GenerateRequest, ToolChoice } from '../core/request.js'
 import type { ModelFormats } from './contract.js'
 import { OutputSplitter } from './output-splitter.js'
+import type { ToolCallParser } from './tool-calls/contract.js'
 
 /** `tail` is the end of the rendered prompt. Events come back as they are where there is nothing to tell apart. */
 export function splitEvents(
@@ -23,10 +25,18 @@ export function splitEvents(
     () =>
       new OutputSplitter({
         ...(reasoning === undefined ? {} : { reasoning: reasoning(tail) }),
-        ...(parsesCalls ? { toolCalls: toolCalls(prompt.tools) } : {}),
+        ...(parsesCalls ? { toolCalls: narrowed(toolCalls(prompt.tools), request.toolChoice) } : {}),
       }),
   )
   return split(events, splitters)
+}
+
+/** Also where no decoder could be held to it: a call that may not be made never reaches the client as one. */
+function narrowed(parser: ToolCallParser, choice: ToolChoice | undefined): ToolCallParser {
+  if (choice?.allowed === undefined) return parser
+  const allowed = new NamePatterns(choice.allowed)
+  parser.narrow?.((name) => allowed.has(name))
+  return parser
 }
 
 async function* split(

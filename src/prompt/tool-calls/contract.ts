@@ -12,6 +12,8 @@ export interface ParsedText {
 }
 
 export interface ToolCallParser {
+  /** Before the first push: a call of a name that may not be called is content. */
+  narrow?(mayCall: (name: string) => boolean): void
   push(text: string): ParsedText
   /** The text is over: what was held back comes out. */
   end(): ParsedText

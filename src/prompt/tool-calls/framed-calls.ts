@@ -84,6 +84,7 @@ export class FramedCalls implements ToolCallParser {
   #framed = false
   #call: OpenCall | undefined
   #calls = 0
+  #mayCall: (name: string) => boolean = () => true
   /** White space before the first word, or after a call: content only if a word follows. */
   #blank: string | undefined = ''
 
@@ -95,6 +96,10 @@ export class FramedCalls implements ToolCallParser {
     this.#sectionTags = [...(section?.open ?? []), ...(section?.close ?? []), ...open]
     this.#between = frame.separator === undefined ? /^\s*/ : new RegExp(`^[\\s${frame.separator}]*`)
     this.#state = section?.atStart === true ? 'section' : 'text'
+  }
+
+  narrow(mayCall: (name: string) => boolean): void {
+    this.#mayCall = mayCall
   }
 
   push(text: string): ParsedText {
@@ -206,7 +211,7 @@ export class FramedCalls implements ToolCallParser {
     const { tag, inText, text } = call
     const body = text.slice(call.body, text.length - (closeLength ?? 0))
     const found = this.#frame.read({ tag, body, closed: closeLength !== undefined, inText })
-    if (found === undefined || found.length === 0) {
+    if (found === undefined || found.length === 0 || !found.every(({ name }) => this.#mayCall(name))) {
       this.#fail(out, text)
       return
     }
@@ -223,7 +228,7 @@ export class FramedCalls implements ToolCallParser {
   #fail(out: Out, text: string): true {
     note.publish({
       level: 'warn',
-      text: `text that looks like a tool call in the form '${this.#frame.format}' can't be read; it is content`,
+      text: `text that looks like a tool call in the form '${this.#frame.format}' can't be read or may not be made; it is content`,
     })
     this.#release(text, out)
     this.#framed = false
