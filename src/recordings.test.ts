@@ -32,7 +32,6 @@ describe.skipIf(!hasRecordings)('recorded runs (needs ../shared)', () => {
         sums.set(key, { hits: sum.hits + hits, ideal: sum.ideal + ideal, requests: sum.requests + 1 })
       }
       for (const [key, { hits, ideal }] of sums) {
-        if (process.env['RECORDINGS']) console.log(client, key, hits, ideal)
         expect([key, hits >= 0.99 * ideal ? 'enough' : `${hits} of ${ideal}`]).toEqual([key, 'enough'])
       }
       // A turn that follows another one does reuse: the yardstick is not nothing.
