@@ -3,6 +3,7 @@
 // asked for stays the string that it is.
 
 import type { ToolDefinition } from '../../core/request.js'
+import { jsonOfPython } from './python-literal.js'
 
 type JsonType = 'string' | 'number' | 'integer' | 'boolean' | 'null' | 'array' | 'object'
 
@@ -52,27 +53,23 @@ export class ArgumentTypes {
 }
 
 /** JSON text of what the model wrote as `text`. */
-export function valueText(text: string, { types, listed }: ValueKinds): string {
+export function valueText(text: string, { types, listed, freeString }: ValueKinds): string {
   if (listed.has(text)) return JSON.stringify(text)
-  const trimmed = text.trim()
-  const json = jsonTypeOf(trimmed) === undefined && types !== undefined ? PYTHON.get(trimmed) : trimmed
-  const type = json === undefined ? undefined : jsonTypeOf(json)
-  if (json === undefined || type === undefined || type === 'string') {
-    // A string in quotes is that string only where no plain string is asked for.
-    return type === 'string' && types !== undefined && !types.has('string') ? trimmed : JSON.stringify(text)
+  const own = text.trim()
+  const mayBeText = freeString || listed.size > 0
+  // Where no type is named, or a string would do, a list as Python prints it is as good a text as any.
+  const reads = jsonTypeOf(own) !== undefined || types === undefined || (mayBeText && /^[[{]/.test(own))
+  const json = reads ? own : jsonOfPython(own)
+  const type = jsonTypeOf(json)
+  // A string in quotes is that string only where no plain string is asked for.
+  if (type === undefined || type === 'string') {
+    return type !== undefined && json === own && !mayBeText ? json : JSON.stringify(text)
   }
   const fits = types === undefined || types.has(type) || (type === 'integer' && types.has('number'))
   // A model may write 3.0 for an integer; the client's schema is to say what it thinks of that.
-  const nearly = type === 'number' && types?.has('integer') === true && !types.has('string')
+  const nearly = type === 'number' && types?.has('integer') === true && !mayBeText
   return fits || nearly ? json : JSON.stringify(text)
 }
-
-/** How templates that print values with Python's str() show them. */
-const PYTHON: ReadonlyMap<string, string> = new Map([
-  ['True', 'true'],
-  ['False', 'false'],
-  ['None', 'null'],
-])
 
 /** The type of a JSON text, undefined where it is none. */
 function jsonTypeOf(text: string): JsonType | undefined {

@@ -5,10 +5,11 @@
 //   </｜DSML｜invoke>\n</｜DSML｜tool_calls>
 
 import { Type } from 'typebox'
+import type { Structure } from '../../core/request.js'
 import { argumentParts, type TaggedParameter } from './argument-structure.js'
 import { ArgumentTypes, valueText } from './argument-types.js'
 import { literal, repeated, sequence } from './call-structure.js'
-import type { ToolCallFormat } from './contract.js'
+import type { CallableTool, ToolCallFormat } from './contract.js'
 import { type FoundCall, FramedCalls } from './framed-calls.js'
 import { isJson, rawMembers } from './raw-json.js'
 import { type TaggedForm, TaggedScan, taggedValues } from './tagged-values.js'
@@ -28,7 +29,8 @@ const PARAMETER_FORM: TaggedParameter = {
   after: '\n',
 }
 
-function formOf(format: string, block: string): ToolCallFormat {
+/** `empty`: what stands in place of arguments where a call has none. */
+function formOf(format: string, block: string, empty: string): ToolCallFormat {
   const [open, close] = [`<${MARK}${block}>`, `</${MARK}${block}>`]
   return {
     options: Type.Object({}),
@@ -60,11 +62,7 @@ function formOf(format: string, block: string): ToolCallFormat {
         literal(`${open}\n`),
         repeated(tools, count, {
           one: (tool) =>
-            sequence(
-              literal(`${INVOKE}${tool.name}">\n`),
-              ...argumentParts(tool.schema, PARAMETER_FORM),
-              literal(`${INVOKE_END}\n`),
-            ),
+            sequence(literal(`${INVOKE}${tool.name}">\n`), ...argumentsOf(tool, empty), literal(`${INVOKE_END}\n`)),
           separator: '',
         }),
         literal(close),
@@ -72,8 +70,13 @@ function formOf(format: string, block: string): ToolCallFormat {
   }
 }
 
-export const deepseekV4 = formOf('deepseek-v4', 'tool_calls')
-export const deepseekV32 = formOf('deepseek-v3.2', 'function_calls')
+export const deepseekV4 = formOf('deepseek-v4', 'tool_calls', '\n')
+export const deepseekV32 = formOf('deepseek-v3.2', 'function_calls', '')
+
+function argumentsOf({ schema }: CallableTool, empty: string): readonly Structure[] {
+  const parts = argumentParts(schema, PARAMETER_FORM)
+  return parts.length > 0 ? parts : [literal(empty)]
+}
 
 const HEAD = /^([^"<>\n]+)"\s*>/
 const NAME = new RegExp(`<${MARK}parameter\\s+name="([^"\\n]*)"(?:\\s+string="(true|false)")?\\s*>$`)

@@ -62,7 +62,9 @@ const GOLDENS: Readonly<Record<string, readonly Golden[]>> = {
         ['loose', '{"a": 1.50}'],
         ['loose', 'None'],
         ['other', 'true'],
-        ['tags', "['a']"],
+        ['tags', `['it\\'s', "a", None, {'b': False}]`],
+        ['loose', "['a']"],
+        ['size', "['a']"],
         ['days', 'three'],
         ['city', 'true'],
         ['__proto__', 'x'],
@@ -71,7 +73,7 @@ const GOLDENS: Readonly<Record<string, readonly Golden[]>> = {
       [
         'forecast',
         '{"metric": true, "share": 1e3, "days": 3.0, "zone": null, "unit": "C", "unit": 1, "size": 12, "size": "large", ' +
-          '"loose": {"a": 1.50}, "loose": "None", "other": true, "tags": "[\'a\']", "days": "three", "city": "true", "__proto__": "x"}',
+          '"loose": {"a": 1.50}, "loose": "None", "other": true, "tags": ["it\'s", "a", null, {"b": false}], "loose": "[\'a\']", "size": "[\'a\']", "days": "three", "city": "true", "__proto__": "x"}',
       ],
     ],
     // A tag in a string's text, which only that value's own end closes.

@@ -46,9 +46,11 @@ export class TaggedScan implements EndScan {
   look(text: string): Look {
     for (let at = 0; ; ) {
       if (this.#state === 'begin') {
-        const space = /^\s*/.exec(text.slice(at))![0].length
-        if (at + space === text.length) return { seen: at, state: 'open' }
-        this.#openValue(text[at + space]!)
+        const start = /^\s*([[{]\s*)?/.exec(text.slice(at))!
+        const next = text[at + start[0].length]
+        if (next === undefined) return { seen: at, state: 'open' }
+        // A list that begins so is Python's.
+        this.#openValue(start[1] !== undefined && next !== "'")
       }
       const { seen, state, tag = 0 } = this.#scan.look(text.slice(at))
       const piece = text.slice(at, at + seen)
@@ -82,8 +84,8 @@ export class TaggedScan implements EndScan {
   }
 
   /** A value that does not look like JSON is text, whatever was asked for: the quotes in it may not be in pairs. */
-  #openValue(first: string): void {
-    const json = (first === '{' || first === '[') && this.#form.isJson(this.values[0]?.before ?? this.tail, this.tail)
+  #openValue(looksJson: boolean): void {
+    const json = looksJson && this.#form.isJson(this.values[0]?.before ?? this.tail, this.tail)
     this.#go('value', new EndTags([this.#form.close], json ? [JSON_STRING] : []))
   }
 
