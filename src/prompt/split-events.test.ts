@@ -37,6 +37,7 @@ const spellings: [string, ToolCallFormat, (name: string) => string][] = [
   ['llama3-json', llama3Json, (name) => `{ "parameters": {}, "name" : "${name}" }`],
   [
     'deepseek-v3',
+    deepseekV3,
     (name) => `<｜tool▁call▁begin｜>function<｜tool▁sep｜>${name}\n\`\`\`json\n{}\n\`\`\`<｜tool▁call▁end｜>`,
   ],
 ]
