@@ -128,6 +128,49 @@ const tenant = Type.Object(
   strict,
 )
 
+const backendElsewhere = Type.Object(
+  {
+    name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, pattern: '^[!-~]+$' })),
+    url: Type.String({ pattern: '^https?://\\S+$' }),
+    kind: oneOf(['auto', 'vllm', 'sglang', 'llama-cpp', 'openai', 'refrain'], 'auto'),
+    apiKey: Type.Optional(Type.String({ minLength: 1, pattern: '^[!-~]+$' })),
+    forwardAuthorization: Type.Boolean({ default: false }),
+    headers: Type.Record(Type.String(), Type.String(), { default: {} }),
+    shared: Type.Boolean({ default: false }),
+    tenant: Type.Optional(Type.String({ minLength: 1 })),
+    priority: Type.Boolean({ default: false }),
+    dataParallelRank: Type.Optional(Type.Integer({ minimum: 0 })),
+    models: Type.Record(Type.String(), Type.String(), { default: {} }),
+    tls: Type.Optional(
+      Type.Object(
+        {
+          ca: Type.Optional(Type.String({ minLength: 1 })),
+          cert: Type.Optional(Type.String({ minLength: 1 })),
+          key: Type.Optional(Type.String({ minLength: 1 })),
+          serverName: Type.Optional(Type.String({ minLength: 1 })),
+          verify: Type.Optional(Type.Boolean()),
+        },
+        strict,
+      ),
+    ),
+  },
+  strict,
+)
+
+const fleet = Type.Object(
+  {
+    attempts: count(3),
+    connectMs: count(2000),
+    askMs: count(5000),
+    firstTokenMs: count(600_000),
+    idleMs: count(120_000),
+    continueBroken: Type.Boolean({ default: false }),
+    wholeBytes: size('32 MiB'),
+    memoBytes: size('128 MiB'),
+  },
+  strict,
+)
+
 export const configSchema = Type.Object(
   {
     dataDir: Type.String({ minLength: 1, default: 'data' }),
@@ -146,6 +189,8 @@ export const configSchema = Type.Object(
     sessions,
     replies,
     prompt,
+    backends: Type.Array(backendElsewhere, { default: [] }),
+    fleet,
     tenants: Type.Array(tenant, { default: [] }),
     log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
   },

@@ -17,6 +17,7 @@ export class ConfigError extends Error {
 }
 
 type Sizes = 'bodyBytes' | 'unsentBytes'
+type FleetSizes = 'wholeBytes' | 'memoBytes'
 
 /** Checked, complete and frozen: sizes in bytes, paths absolute, nothing left to guess. */
 export interface Config {
@@ -34,6 +35,8 @@ export interface Config {
   readonly sessions: Readonly<Omit<WrittenConfig['sessions'], 'memoryBytes'> & { memoryBytes: number }>
   readonly replies: Readonly<Record<'memoryBytes' | 'diskBytes', number>>
   readonly prompt: Readonly<WrittenConfig['prompt']>
+  readonly backends: readonly Readonly<WrittenConfig['backends'][number]>[]
+  readonly fleet: Readonly<Omit<WrittenConfig['fleet'], FleetSizes> & Record<FleetSizes, number>>
   readonly tenants: readonly Readonly<{ name: string; key: string; admin: boolean; salt: string }>[]
   readonly log: Readonly<WrittenConfig['log']>
 }
@@ -66,7 +69,13 @@ export function makeConfig(sources: ConfigSources): Config {
 /** For printing: keys and salts are masked. */
 export function maskedConfig(config: Config): object {
   const tenants = config.tenants.map((tenant) => ({ ...tenant, key: '***', salt: '***' }))
-  return { ...config, tenants }
+  const backends = config.backends.map((backend) => ({
+    ...backend,
+    url: backend.url.replace(/\/\/[^/@]*@/, '//***@'),
+    ...(backend.apiKey !== undefined && { apiKey: '***' }),
+    headers: Object.fromEntries(Object.keys(backend.headers).map((name) => [name, '***'])),
+  }))
+  return { ...config, backends, tenants }
 }
 
 function readText(path: string): string {
@@ -231,6 +240,11 @@ function complete(written: WrittenConfig): Config {
       diskBytes: bytesOf(written.replies.diskBytes),
     },
     sessions: { ...written.sessions, memoryBytes: bytesOf(written.sessions.memoryBytes) },
+    fleet: {
+      ...written.fleet,
+      wholeBytes: bytesOf(written.fleet.wholeBytes),
+      memoBytes: bytesOf(written.fleet.memoBytes),
+    },
     tenants: tenants.map((tenant) => ({ ...tenant, salt: tenant.salt ?? `tenant:${tenant.name}` })),
   }
 }

@@ -94,17 +94,18 @@ const ROOMS: Readonly<Record<string, Room>> = {
   session: { may: ['core', 'native'] },
   engine: { may: ['core', 'native', 'cache'], types: ['prompt'] },
   quick: { may: ['core', 'native', 'cache'], types: ['prompt'] },
-  backend: { may: ['core', 'prompt', 'cache', 'engine', 'quick'] },
-  router: { may: ['core'], types: ['backend/backend.ts'] },
+  backend: { may: ['core', 'prompt', 'cache', 'engine', 'quick'], types: ['router/contract.ts'] },
+  router: { may: ['core'], types: ['backend/backend.ts', 'backend/remote/contract.ts'] },
   explain: { may: ['core'], contracts: true },
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
   client: { may: [] },
   'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router'], contracts: true },
+  'serve-fleet.ts': { may: ['core', 'router'], contracts: true },
 }
 
 /** They join concrete parts and may import everything: the main thread's root, the worker thread's, the CLI. */
-const ROOTS = ['compose.ts', 'compose-embedded.ts', 'worker.ts', 'main.ts']
+const ROOTS = ['compose.ts', 'compose-embedded.ts', 'compose-fleet.ts', 'worker.ts', 'main.ts']
 
 function layerComplaint(from: string, { target, typeOnly }: Import): string | undefined {
   const here = roomOf(from)
@@ -143,6 +144,7 @@ const DOORS: Readonly<Record<string, RegExp>> = {
   pino: /^telemetry\/log\.ts$/,
   'prom-client': /^telemetry\/metrics\.ts$/,
   commander: /^main\.ts$/,
+  undici: /^backend\/remote\//,
 }
 
 /** Whether `text` reads the environment; to speak of it in a comment or a string is not to read it. */

@@ -1,0 +1,160 @@
+// What a backend elsewhere is to the rest: a door that bytes go out of and come back through, and what it says of itself
+// when it is asked. Invariant: a failure of one exchange is told once, to that exchange alone; a status is no failure.
+
+import type { Priority } from '../../core/request.js'
+import type { MemberKind } from '../../router/contract.js'
+
+/** One entry of config `backends`, complete. */
+export interface RemoteOptions {
+  /** Names the member; undefined: its URL without credentials, and its rank. */
+  readonly name?: string
+  /** Scheme, host and port, and a path in front of `/v1` where there is one. */
+  readonly url: string
+  /** `auto`: found out by asking. */
+  readonly kind: MemberKind | 'auto'
+  /** Sent as a bearer token. */
+  readonly apiKey?: string
+  /** Sends on what the client authenticated with, where there is no `apiKey`. */
+  readonly forwardAuthorization: boolean
+  /** Sent with every request. */
+  readonly headers: Readonly<Record<string, string>>
+  /** A backend that cannot part its cache by tenant serves several all the same. */
+  readonly shared: boolean
+  /** The one tenant that such a backend serves; undefined: the first of the config. */
+  readonly tenant?: string
+  /** It schedules by `priority` (vLLM: --scheduling-policy priority). */
+  readonly priority: boolean
+  readonly dataParallelRank?: number
+  /** Names that clients send -> the model's name there. */
+  readonly models: Readonly<Record<string, string>>
+  readonly tls?: RemoteTls
+}
+
+export interface RemoteTls {
+  /** Files in PEM. */
+  readonly ca?: string
+  readonly cert?: string
+  readonly key?: string
+  readonly serverName?: string
+  /** False: any certificate is taken. */
+  readonly verify?: boolean
+}
+
+/** What all remotes are bounded by; config `fleet`. */
+export interface RemoteLimits {
+  readonly connectMs: number
+  /** For an answer to a question of our own (health, models). */
+  readonly askMs: number
+}
+
+/** A model as its server describes it. */
+export interface RemoteModel {
+  readonly id: string
+  readonly contextLength?: number
+  /** The object of /v1/models, as JSON text. */
+  readonly json: string
+}
+
+/** What a server said of itself. */
+export interface RemoteFacts {
+  readonly kind: MemberKind
+  readonly version?: string
+  readonly models: readonly RemoteModel[]
+  /** Paths of dialects that it has no route for; requests for them are translated to chat. */
+  readonly lacks: readonly string[]
+  /** llama-server: how many sequences it holds. */
+  readonly slots?: number
+}
+
+export interface Outgoing {
+  readonly method: string
+  /** With the query; stands behind the remote's own path. */
+  readonly path: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: Buffer
+}
+
+export type IncomingHeaders = Readonly<Record<string, string | string[] | undefined>>
+
+/** Hears of one exchange: `head`, `data`..., then `end` or `fail`; or `fail` alone. Nothing after an abort. */
+export interface Incoming {
+  head(status: number, headers: IncomingHeaders): void
+  data(bytes: Buffer): void
+  end(): void
+  fail(fault: RemoteFault): void
+}
+
+/** Why an exchange came to nothing. */
+export class RemoteFault extends Error {
+  /** Whether the server may have seen the request: false where no connection came about. */
+  readonly sent: boolean
+  readonly code: string | undefined
+
+  constructor(message: string, more: { sent: boolean; code?: string | undefined; cause?: unknown }) {
+    super(message, { cause: more.cause })
+    this.name = 'RemoteFault'
+    this.sent = more.sent
+    this.code = more.code
+  }
+}
+
+export interface Remote {
+  /** Stable over restarts; the id of its member. */
+  readonly id: string
+  readonly options: RemoteOptions
+  /** Undefined: it was not asked yet, or did not answer. */
+  readonly facts: RemoteFacts | undefined
+  /** Asks for kind, models and paths. @throws RemoteFault where it does not answer or is not ready. */
+  ask(signal?: AbortSignal): Promise<RemoteFacts>
+  /** Whether it answers and is ready, by the cheapest question that it takes. @throws RemoteFault */
+  ping(signal?: AbortSignal): Promise<void>
+  /** Starts an exchange; the function ends it. */
+  send(out: Outgoing, into: Incoming): () => void
+  /** A small question: the status and the parsed body (undefined where it is no JSON). @throws RemoteFault */
+  call(method: string, path: string, more?: CallOptions): Promise<{ readonly status: number; readonly value: unknown }>
+  close(): Promise<void>
+}
+
+export interface CallOptions {
+  /** Sent as JSON. */
+  readonly body?: unknown
+  readonly signal?: AbortSignal
+  /** Undefined: the limit for questions. */
+  readonly timeoutMs?: number
+}
+
+// --- kinds -----------------------------------------------------------------------------------------------------------
+
+/** What a kind looks at of a request that is about to be sent to it. */
+export interface Sending {
+  /** The path at the remote, without the query. */
+  readonly path: string
+  readonly options: RemoteOptions
+  /** Parts the caches of tenants; undefined: there is but one. */
+  readonly salt: string | undefined
+  readonly priority: Priority
+  readonly session: string | undefined
+  /** Raw JSON of a top-level member of the body, as it was sent. */
+  member(key: string): string | undefined
+}
+
+/** A top-level member that is set in the body, beside or in place of what was sent; `json` is its raw text. */
+export interface Setting {
+  readonly key: string
+  readonly json: string
+}
+
+/** One kind of server: how it is told from others, and what it takes to make a request aware of its cache. */
+export interface RemoteKind {
+  readonly kind: MemberKind
+  /** `owned_by` of its models. */
+  readonly owner?: string
+  /** A question that only this kind answers with 200, where `owned_by` says nothing. */
+  readonly sign?: string
+  /** It parts its cache by `cache_salt`. */
+  readonly salted: boolean
+  settings(sending: Sending): readonly Setting[]
+  headers?(sending: Sending): Readonly<Record<string, string>>
+  /** What makes it go on where the last message, the assistant's, stops; undefined: it cannot. */
+  readonly continuation?: readonly Setting[]
+}

@@ -1,0 +1,15 @@
+// Another Refrain: salts, and the headers by which it learns what this one knows of the request already.
+
+import type { RemoteKind } from './contract.js'
+import { saltSetting, usageSetting } from './settings.js'
+
+export const refrain: RemoteKind = {
+  kind: 'refrain',
+  owner: 'refrain',
+  salted: true,
+  settings: (sending) => [...saltSetting(sending), ...usageSetting(sending)],
+  headers: ({ session, priority }) => ({
+    'x-refrain-priority': priority,
+    ...(session !== undefined && /^[!-~]{1,256}$/.test(session) && { 'x-refrain-session': session }),
+  }),
+}

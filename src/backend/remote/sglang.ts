@@ -1,0 +1,29 @@
+// SGLang: caches parted by `cache_salt`, a schedule by `priority` where it was started so, ranks of data parallelism in
+// the body. https://docs.sglang.io/basic_usage/openai_api.html
+
+import type { Priority } from '../../core/request.js'
+import type { RemoteKind } from './contract.js'
+import { saltSetting, usageSetting } from './settings.js'
+
+/** Higher goes first. */
+const PRIORITY: Readonly<Record<Priority, string>> = { interactive: '10', auxiliary: '5', background: '0' }
+
+export const sglang: RemoteKind = {
+  kind: 'sglang',
+  owner: 'sglang',
+  sign: '/get_server_info',
+  salted: true,
+  settings(sending) {
+    const { options, priority } = sending
+    const rank = options.dataParallelRank
+    return [
+      ...saltSetting(sending),
+      ...usageSetting(sending),
+      ...(options.priority && sending.member('priority') === undefined
+        ? [{ key: 'priority', json: PRIORITY[priority] }]
+        : []),
+      ...(rank === undefined ? [] : [{ key: 'data_parallel_rank', json: String(rank) }]),
+    ]
+  },
+  continuation: [{ key: 'continue_final_message', json: 'true' }],
+}

@@ -1,0 +1,33 @@
+// vLLM: caches parted by `cache_salt`, a schedule by `priority` where it was started so, ranks of data parallelism behind
+// one address. https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+
+import type { Priority } from '../../core/request.js'
+import type { RemoteKind } from './contract.js'
+import { saltSetting, usageSetting } from './settings.js'
+
+/** Lower goes first; 0 is what everybody else has. */
+const PRIORITY: Readonly<Record<Priority, string>> = { interactive: '0', auxiliary: '5', background: '10' }
+
+export const vllm: RemoteKind = {
+  kind: 'vllm',
+  owner: 'vllm',
+  sign: '/version',
+  salted: true,
+  settings(sending) {
+    const { options, priority } = sending
+    return [
+      ...saltSetting(sending),
+      ...usageSetting(sending),
+      // A server without that schedule refuses anything but 0.
+      ...(options.priority && sending.member('priority') === undefined
+        ? [{ key: 'priority', json: PRIORITY[priority] }]
+        : []),
+    ]
+  },
+  headers: ({ options }): Record<string, string> =>
+    options.dataParallelRank === undefined ? {} : { 'x-data-parallel-rank': String(options.dataParallelRank) },
+  continuation: [
+    { key: 'continue_final_message', json: 'true' },
+    { key: 'add_generation_prompt', json: 'false' },
+  ],
+}
