@@ -2,6 +2,7 @@
 // and counts what of each prompt was reused against the most that could have been. Two yardsticks: token prefixes that an
 // earlier request shares, and earlier conversations whose messages come back with the same content.
 
+import { createScriptedTokenizer } from '../backend/scripted-tokenizer.js'
 import type { ComposeOptions, Program } from '../compose.js'
 import { BLOCK_TOKENS } from '../core/block.js'
 import type { Job } from '../core/request.js'
@@ -32,7 +33,10 @@ const OPTIONS = { template: 'chatml', toolCalls: 'hermes', reasoning: 'think' }
 const SLACK_TOKENS = 16
 
 interface Past {
+  /** Of the prompt and of its answer. */
   readonly tokens: Int32Array
+  /** Tokens of the prompt alone. */
+  readonly prompt: number
   readonly messages: readonly string[]
   readonly head: string
 }
@@ -53,6 +57,7 @@ export async function openReplay(flags: Record<string, unknown> = {}): Promise<R
     settled = each
   })
   const past: Past[] = []
+  const tokenizer = createScriptedTokenizer()
   return {
     program,
     async replay(recording) {
@@ -67,9 +72,11 @@ export async function openReplay(flags: Record<string, unknown> = {}): Promise<R
       if (ran === undefined || told === undefined) {
         return { recording, status, text, job: ran, hits: 0, ideal: 0, session }
       }
-      const now = { tokens: ran.tokens, ...contentOf(recording) }
+      const now = { tokens: ran.tokens, prompt: ran.tokens.length, ...contentOf(recording) }
       const ideal = idealOf(now, past)
-      past.push(now)
+      // What was generated is there too, as it was sampled.
+      const sampled = tokenizer.encode(answer, { special: 'text', bos: 'none' })
+      past.push({ ...now, tokens: Int32Array.from([...ran.tokens, ...sampled]) })
       return { recording, status, text, job: ran, hits: told.working + told.memory + told.disk, ideal, session }
     },
     async close() {
@@ -101,7 +108,7 @@ function idealOf(now: Past, past: readonly Past[]): number {
     const end = Math.min(now.tokens.length, before.tokens.length)
     while (shared < end && now.tokens[shared] === before.tokens[shared]) shared++
     const continues = now.head === before.head && before.messages.every((message, i) => message === now.messages[i])
-    most = Math.max(most, shared, continues ? before.tokens.length - SLACK_TOKENS : 0)
+    most = Math.max(most, shared, continues ? before.prompt - SLACK_TOKENS : 0)
   }
   return Math.floor(Math.min(most, now.tokens.length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS
 }
