@@ -11,16 +11,17 @@ const PIECES = [
   ...['<｜tool▁call▁end｜>', '<|tool_call_end|>', '</｜DSML｜invoke>', '[TOOL_CALLS]', '[ARGS]', '; ', '```'],
 ]
 
-/** One text of `structure`; repeats without an upper bound are short. */
-export function sampleStructure(structure: Structure, random: Random): string {
+/** One text of `structure`; repeats without an upper bound are short. `write` lays out JSON; absent: with any white space. */
+export function sampleStructure(structure: Structure, random: Random, write?: (value: unknown) => string): string {
+  const json = (value: unknown) => write?.(value) ?? spaced(value, random)
   switch (structure.kind) {
     case 'literal':
       return structure.text
     case 'json':
-      return spaced(anyObject(random, 3), random)
+      return json(anyObject(random, 3))
     case 'json-schema': {
       const schema: unknown = JSON.parse(structure.schema)
-      return spaced(sampleSchema(schema, schema as Schema, random), random)
+      return json(sampleSchema(schema, schema as Schema, random))
     }
     case 'regex':
       return sampleRegex(structure.regex, random)
@@ -29,13 +30,13 @@ export function sampleStructure(structure: Structure, random: Random): string {
     case 'until':
       return freeText(random, [structure.stop]) + structure.stop
     case 'sequence':
-      return structure.parts.map((part) => sampleStructure(part, random)).join('')
+      return structure.parts.map((part) => sampleStructure(part, random, write)).join('')
     case 'choice':
-      return sampleStructure(pick(structure.parts, random), random)
+      return sampleStructure(pick(structure.parts, random), random, write)
     case 'repeat': {
       const { part, min, max = min + 3, separator = '' } = structure
       const count = min + random.below(max - min + 1)
-      return Array.from({ length: count }, () => sampleStructure(part, random)).join(separator)
+      return Array.from({ length: count }, () => sampleStructure(part, random, write)).join(separator)
     }
   }
 }
