@@ -4,6 +4,7 @@
 import type { CacheUsage } from '../core/block.js'
 import { Channel } from '../core/channel.js'
 import type { GenerateEvent } from '../core/events.js'
+import { linkAbort } from '../core/linked-abort.js'
 
 type Run = (signal: AbortSignal) => AsyncIterable<GenerateEvent>
 type Ending = Extract<GenerateEvent, { type: 'finish' }>
@@ -14,11 +15,10 @@ export async function* merge(
   n: number,
   signal: AbortSignal,
 ): AsyncGenerator<GenerateEvent, void> {
-  const stop = new AbortController()
-  const joined = AbortSignal.any([signal, stop.signal])
+  const stop = linkAbort(signal)
   const channel = new Channel<{ prompt: number; event: GenerateEvent }>()
   const pump = async (run: Run, prompt: number) => {
-    for await (const event of run(joined)) channel.push({ prompt, event })
+    for await (const event of run(stop.signal)) channel.push({ prompt, event })
   }
   Promise.all(runs.map(pump)).then(
     () => channel.end(),
@@ -36,6 +36,7 @@ export async function* merge(
     }
     yield sumEndings(endings)
   } finally {
+    stop.unlink()
     stop.abort(new Error('another prompt of this request has failed'))
   }
 }

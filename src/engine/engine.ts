@@ -8,6 +8,7 @@ import { Channel } from '../core/channel.js'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
+import { linkAbort } from '../core/linked-abort.js'
 import type { Job } from '../core/request.js'
 import { stepDone } from '../core/signals.js'
 import type { Kernels } from '../native/contract.js'
@@ -79,21 +80,22 @@ export class Engine {
    * @throws RefrainError `queue_full`, `queue_timeout`, `context_length_exceeded`, `out_of_memory`, `invalid_grammar`
    */
   generate(job: Job, signal: AbortSignal): AsyncIterable<GenerateEvent> {
-    const abort = new AbortController()
-    const events = new Channel<GenerateEvent>(() => abort.abort(new Error('the reader left')))
-    const joined = AbortSignal.any([signal, abort.signal])
-    const init = { order: this.#orders++, events, signal: joined, now: this.#deps.clock.now() }
+    const link = linkAbort(signal)
+    const events = new Channel<GenerateEvent>(() => link.abort(new Error('the reader left')))
+    const init = { order: this.#orders++, events, signal: link.signal, now: this.#deps.clock.now() }
     const sequence = new Sequence(job, init)
     const refusal = this.#refusal(job)
     if (refusal !== undefined) {
+      link.unlink()
       events.fail(refusal)
       return events
     }
+    sequence.unlink = link.unlink
     this.#queue.add(sequence)
     sequence.cancelTimers = this.#limitWait(sequence)
-    joined.addEventListener('abort', () => {
+    link.signal.addEventListener('abort', () => {
       // A sequence that is in the runner's hands is ended by the loop, when the run is over.
-      if (sequence.phase !== 'prefill' && sequence.phase !== 'decode') this.#end(sequence, joined.reason)
+      if (sequence.phase !== 'prefill' && sequence.phase !== 'decode') this.#end(sequence, link.signal.reason)
       this.#signal()
     })
     this.#signal()
@@ -413,6 +415,7 @@ export class Engine {
   #close(sequence: Sequence): void {
     const { phase } = sequence
     sequence.phase = 'done'
+    sequence.unlink?.()
     this.#leaveQueue(sequence)
     // While the cache is at work for it, what it holds is given back when that is over.
     if (phase !== 'acquiring' && phase !== 'queued') this.#leave(sequence)

@@ -44,6 +44,8 @@ export class Sequence {
   readonly queuedAt: number
   /** Ends the limits on waiting; called when it leaves the queue. */
   cancelTimers: (() => void) | undefined
+  /** Stops listening to whoever asked; called when it is over. */
+  unlink: (() => void) | undefined
   /** Tokens of the prompt by where their KV was found, so far. */
   readonly hits = { working: 0, memory: 0, disk: 0 }
   committedTokens = 0
