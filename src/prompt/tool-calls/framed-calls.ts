@@ -63,7 +63,7 @@ interface OpenCall {
   /** All of it, with what leads to it. */
   text: string
   /** Where in `text` its body begins. */
-  body: number
+  readonly body: number
   readonly scan: EndScan
 }
 
@@ -187,9 +187,7 @@ export class FramedCalls implements ToolCallParser {
   #start(out: Out, call: OpenCall): boolean {
     const starts = this.#frame.starts?.(call.tag)
     if (starts !== undefined) {
-      const space = this.#take(/^\s*/.exec(this.#held)![0].length)
-      call.text += space
-      call.body += space.length
+      call.text += this.#take(/^\s*/.exec(this.#held)![0].length)
       if (starts.some((start) => start.length > this.#held.length && start.startsWith(this.#held))) return false
       if (!starts.some((start) => this.#held.startsWith(start))) return this.#fail(out, call.text)
     }
