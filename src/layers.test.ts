@@ -276,6 +276,11 @@ describe('the scan', () => {
     expect(cycles([file('a.ts', 'b.ts', false), file('b.ts', 'a.ts', true)])).toEqual([])
   })
 
+  test('nobody joins signals with AbortSignal.any, which keeps its listeners for good', () => {
+    const users = production.filter(({ text }) => /^(?!\s*(?:\/\/|\*)).*AbortSignal\.any\(/m.test(text))
+    expect(users.map(({ path }) => `${path}: use linkAbort of core/linked-abort.ts`)).toEqual([])
+  })
+
   test('tells reading the environment from speaking of it', () => {
     const reads = (text: string) => readsEnvironment({ text, imports: importsOf('api/server.ts', text) })
     expect(reads("join('a', process.env.HOME)")).toBe(true)

@@ -4,6 +4,7 @@
 //   200 -> starts anew   206 -> continues   408 425 429 5xx, broken or silent -> again   416 -> anew   others -> failure
 
 import { setTimeout as sleep } from 'node:timers/promises'
+import { linkAbort } from '../../core/linked-abort.js'
 import { SourceFailure } from './failure.js'
 import type { Origin } from './partial-file.js'
 import { appendBounded, type Patience, type Transfer } from './transfer.js'
@@ -41,9 +42,13 @@ export async function fetchUrl(url: string, transfer: Transfer, patience: Patien
 }
 
 async function attempt(url: string, transfer: Transfer, patience: Patience): Promise<Setback | undefined> {
-  const stall = new AbortController()
-  const watch = setTimeout(() => stall.abort(new Error(`nothing came for ${patience.stallMs} ms`)), patience.stallMs)
-  const signal = transfer.signal === undefined ? stall.signal : AbortSignal.any([transfer.signal, stall.signal])
+  const stall = linkAbort(transfer.signal ?? new AbortController().signal)
+  let stalled: string | undefined
+  const watch = setTimeout(() => {
+    stalled = `nothing came for ${patience.stallMs} ms`
+    stall.abort(new Error(stalled))
+  }, patience.stallMs)
+  const { signal } = stall
   try {
     const response = await fetch(url, { headers: requestHeaders(transfer), signal })
     const total = await prepare(url, response, transfer)
@@ -51,14 +56,15 @@ async function attempt(url: string, transfer: Transfer, patience: Patience): Pro
     return await receive(response, total, { transfer, onChunk: () => watch.refresh() })
   } catch (error) {
     transfer.signal?.throwIfAborted()
-    if (stall.signal.aborted) return { reason: (stall.signal.reason as Error).message }
+    if (stalled !== undefined) return { reason: stalled }
     // What fetch throws for the wire is a TypeError with a cause. A full disk, or a fault of ours, is not for trying again.
     if (!(error instanceof TypeError && error.cause instanceof Error)) throw error
     return { reason: error.cause.message || error.message }
   } finally {
     clearTimeout(watch)
     // Ends what was not read to its end; nothing happens to an answer that was.
-    stall.abort()
+    stall.unlink()
+    stall.abort(new Error('the answer is not read any more'))
   }
 }
 
