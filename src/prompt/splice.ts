@@ -104,10 +104,13 @@ export async function encodePieces(
     tokensBefore(at) {
       let count = 0
       for (const [i, piece] of pieces.entries()) {
+        const part = parts[i] as Int32Array
         if (piece.kind === 'text' && at <= piece.until) {
-          return count + tokenizer.encode(piece.text.slice(0, Math.max(0, at - piece.at)), options).length
+          const head = tokenizer.encode(piece.text.slice(0, Math.max(0, at - piece.at)), options)
+          const split = head.findIndex((id, n) => id !== part[n])
+          return count + (split < 0 ? head.length : split)
         }
-        count += (parts[i] as Int32Array).length
+        count += part.length
       }
       return count
     },
