@@ -88,11 +88,71 @@ export function nextHash(parent: BlockHash | Root, tokens: Int32Array): BlockHas
 
 /** The chain of the full blocks of `tokens`: `floor(tokens.length / 64)` hashes. */
 export function chainOf(root: Root, tokens: Int32Array): Chain {
-  const hashes: BlockHash[] = []
-  let parent: BlockHash | Root = root
-  for (let end = BLOCK_TOKENS; end <= tokens.length; end += BLOCK_TOKENS) {
+  return chainFrom(root, tokens, [])
+}
+
+/** The chain whose first hashes are `known`. */
+function chainFrom(root: Root, tokens: Int32Array, known: readonly BlockHash[]): Chain {
+  const hashes = [...known]
+  let parent: BlockHash | Root = known.at(-1) ?? root
+  for (let end = (known.length + 1) * BLOCK_TOKENS; end <= tokens.length; end += BLOCK_TOKENS) {
     parent = nextHash(parent, tokens.subarray(end - BLOCK_TOKENS, end))
     hashes.push(parent)
   }
   return { root, hashes }
+}
+
+interface KnownChain {
+  readonly chain: Chain
+  /** The blocks' tokens, as bytes: they are compared as memory. */
+  readonly bytes: Buffer
+}
+
+const BLOCK_BYTES = 4 * BLOCK_TOKENS
+/** What a block of a known chain weighs: its tokens, its hash and the place of that in a list. */
+const KNOWN_BLOCK_BYTES = BLOCK_BYTES + 64
+/** A chain that has all but so many blocks of an older one takes its place: it is the same conversation, later. */
+const SUPERSEDED_BLOCKS = 8
+
+/**
+ * `chainOf` that remembers the last chains, `maxBytes` of them: a conversation's next turn hashes its new blocks only.
+ * What it answers is always exact: a hash is taken over only where all tokens up to its block are the same.
+ */
+export function createChainMemo(maxBytes: number): (root: Root, tokens: Int32Array) => Chain {
+  /** Least recently used first. */
+  let known: KnownChain[] = []
+  return (root, tokens) => {
+    const bytes = Buffer.from(tokens.buffer, tokens.byteOffset, Math.floor(tokens.length / BLOCK_TOKENS) * BLOCK_BYTES)
+    let best: KnownChain | undefined
+    let shared = 0
+    for (const each of known) {
+      if (each.chain.root !== root) continue
+      const blocks = sharedBlocks(each.bytes, bytes, shared)
+      if (blocks > shared) [best, shared] = [each, blocks]
+    }
+    const chain = chainFrom(root, tokens, best?.chain.hashes.slice(0, shared) ?? [])
+    const isLater = best !== undefined && shared >= best.chain.hashes.length - SUPERSEDED_BLOCKS
+    known = known.filter((each) => each !== best || !isLater)
+    if (best !== undefined && !isLater) known = [...known.filter((each) => each !== best), best]
+    // A copy: the tokens go on to other threads, and may be given away there.
+    if (bytes.length > 0) known.push({ chain, bytes: Buffer.from(bytes) })
+    let total = known.reduce((sum, each) => sum + each.chain.hashes.length * KNOWN_BLOCK_BYTES, 0)
+    while (total > maxBytes) total -= known.shift()!.chain.hashes.length * KNOWN_BLOCK_BYTES
+    return chain
+  }
+}
+
+/** How many blocks are the same from the start; anything up to `least` where it is not more than that. */
+function sharedBlocks(a: Buffer, b: Buffer, least: number): number {
+  const same = (from: number, to: number): boolean =>
+    a.compare(b, from * BLOCK_BYTES, to * BLOCK_BYTES, from * BLOCK_BYTES, to * BLOCK_BYTES) === 0
+  let low = least + 1
+  let high = Math.min(a.length, b.length) / BLOCK_BYTES
+  if (low > high || !same(0, low)) return least
+  while (low < high) {
+    const middle = (low + high + 1) >> 1
+    if (same(low, middle)) low = middle
+    else high = middle - 1
+  }
+  return low
 }
