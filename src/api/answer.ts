@@ -7,6 +7,7 @@ import type { CacheUsage } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
+import type { BranchAnswer } from '../core/quick.js'
 import type { ApiOptions } from './contract.js'
 import type { About, Decoded } from './dialect/contract.js'
 import { merge } from './merge.js'
@@ -26,11 +27,15 @@ export class Tally {
   completionTokens = 0
   cache: CacheUsage = { working: 0, memory: 0, disk: 0, computed: 0 }
   firstTokenAt: number | undefined
+  /** What side questions came to. */
+  quick: readonly BranchAnswer[] = []
 
   add(event: GenerateEvent, clock: Clock): void {
     if (event.type === 'token') {
       this.firstTokenAt ??= clock.now()
       this.completionTokens += event.ids.length
+    } else if (event.type === 'quick') {
+      this.quick = event.answers
     } else if (event.type !== 'end') {
       this.promptTokens = event.promptTokens
       this.cache = event.cache

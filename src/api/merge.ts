@@ -30,7 +30,9 @@ export async function* merge(
   try {
     for await (const { prompt, event } of channel) {
       if (event.type === 'finish') endings.push(event)
-      else if (event.type !== 'start') held.push({ ...event, choice: prompt * n + event.choice })
+      else if (event.type === 'token' || event.type === 'end') {
+        held.push({ ...event, choice: prompt * n + event.choice })
+      } else if (event.type === 'quick') held.push(event)
       else if (starts.push(event) === runs.length) yield sumStarts(starts)
       if (starts.length === runs.length) yield* held.splice(0)
     }

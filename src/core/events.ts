@@ -2,6 +2,7 @@
 // `end` events (one `end` per choice), `finish` last; or a throw in place of whatever would have come next.
 
 import type { CacheUsage } from './block.js'
+import type { BranchAnswer, QuickResult } from './quick.js'
 
 export interface TokenLogprob {
   readonly id: number
@@ -61,6 +62,8 @@ export type GenerateEvent =
       readonly stopString?: string
       readonly split?: SplitText
     }
+  /** The job's branches are answered, all of them; right before `finish`. serve.ts adds what the client asked. */
+  | { readonly type: 'quick'; readonly answers: readonly BranchAnswer[]; readonly results?: readonly QuickResult[] }
   | {
       readonly type: 'finish'
       readonly promptTokens: number

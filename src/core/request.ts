@@ -2,6 +2,7 @@
 // thread borders by structured clone. A dialect fills it, serve.ts turns it into a Job, backends take the Job.
 
 import type { BlockHash, Chain } from './block.js'
+import type { BranchPlan, QuickAsk } from './quick.js'
 
 /** Who asks. `salt` keeps tenants' chains apart; the default tenant of a loopback server is `default`. */
 export interface Tenant {
@@ -169,6 +170,8 @@ export interface GenerateRequest {
   readonly cacheSalt?: string
   /** Keep the prompt's blocks pinned for this long after the prefill; from `POST /v1/cache/warm`. */
   readonly pinTtlMs?: number
+  /** Side questions beside the answer; with `maxTokens` 0 they are all that is asked. */
+  readonly quick?: QuickAsk
 }
 
 /** A request that is complete: rendered once, tokenized once, hashed once. Frozen; what backends take. */
@@ -188,6 +191,8 @@ export interface Job {
   readonly deadBranch?: readonly BlockHash[]
   /** What the output must match, after the tool choice was worked in; goes before the request's own. */
   readonly constraint?: Constraint
+  /** Side questions, as forks of the prompt. */
+  readonly branches?: readonly BranchPlan[]
   /** Upper bound of generated tokens per choice: `maxTokens` cut to what the window leaves. */
   readonly maxTokens: number
 }

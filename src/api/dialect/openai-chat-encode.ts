@@ -119,6 +119,8 @@ export class ChatStream implements StreamEncoder {
         return this.#deltas(event.choice, this.#choices.token(event), event.logprobs)
       case 'end':
         return this.#end(event)
+      case 'quick':
+        return ''
       case 'finish':
         return this.#choices.open.map((choice) => this.#end({ choice, reason: 'length' })).join('') + this.#last(event)
     }

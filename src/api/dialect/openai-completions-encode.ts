@@ -42,6 +42,8 @@ export class CompletionStream implements StreamEncoder {
       case 'end':
         this.#open.delete(event.choice)
         return this.#chunk(event.choice, '', { finish: event.reason })
+      case 'quick':
+        return ''
       case 'finish': {
         const rest = [...this.#open].map((choice) => this.#chunk(choice, '', { finish: 'length' })).join('')
         if (!this.#usage) return rest

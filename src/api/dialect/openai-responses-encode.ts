@@ -73,7 +73,7 @@ export class ResponsesStream implements StreamEncoder {
     if (event.type === 'start') this.#begin()
     else if (event.type === 'token') this.#answer.token(event)
     else if (event.type === 'end') this.#answer.end(event.reason, event.split)
-    else {
+    else if (event.type === 'finish') {
       const { status, json } = this.#answer.finish(event)
       this.#tell(`response.${status}`, `"response":${json}`)
     }
