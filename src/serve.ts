@@ -209,8 +209,17 @@ function render(
   if (prompt.kind === 'text') return { text: prompt.text, spans: [], tail: prompt.text.length }
   if (prompt.kind === 'tokens') return undefined
   const keepReasoning = formats.retention?.beyondTemplate === true && worksWithTools(prompt)
-  const options = { tools: prompt.tools, addGenerationPrompt: true, ...(keepReasoning && { keepReasoning }), ...frozen }
-  return template.render(prompt.messages, options)
+  const { messages, tools, continueFinal, thinking, templateValues: values } = prompt
+  const asked = {
+    ...(continueFinal === true && { continueFinal }),
+    ...(thinking && { thinking }),
+    ...(values !== undefined && { values }),
+  }
+  return template.render(messages, {
+    ...{ tools, addGenerationPrompt: true, ...asked },
+    ...(keepReasoning && { keepReasoning }),
+    ...frozen,
+  })
 }
 
 // A template writes its own BOS and special tokens; what a client sends as plain text stays text.
