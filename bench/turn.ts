@@ -54,7 +54,11 @@ async function realParts(): Promise<Parts | undefined> {
   return {
     name: path === qwen ? 'qwen' : 'smollm2',
     template: createTemplate(source, { ...traits, dateNow, toolFallback: 'hermes' }),
-    tokenizer: createTokenizer(buildTokenizerJson(metadata), { ...traits, memoBytes: 64 * 1024 * 1024 }),
+    tokenizer: createTokenizer(buildTokenizerJson(metadata), {
+      ...traits,
+      memoBytes: 64 * 1024 * 1024,
+      workerUrl: new URL('../src/prompt/tokenizer-worker.js', import.meta.url),
+    }),
   }
 }
 

@@ -18,13 +18,23 @@ interface Node {
   token: AddedToken | undefined
 }
 
+/** A token in a text. */
+export interface FoundToken {
+  readonly token: AddedToken
+  /** Where the text behind it begins. */
+  readonly end: number
+}
+
 /** Splits by one set of tokens; built once, a trie over UTF-16 units behind an expression that finds their first ones. */
 export class SpecialSplitter {
   readonly #root: Node = { children: new Map(), token: undefined }
   /** Finds the next unit that any token starts with. */
   readonly #start: RegExp | undefined
+  /** Units of the longest token. */
+  readonly longest: number
 
   constructor(tokens: Iterable<AddedToken>) {
+    let longest = 0
     for (const token of tokens) {
       let node = this.#root
       for (let i = 0; i < token.content.length; i++) {
@@ -35,16 +45,18 @@ export class SpecialSplitter {
       }
       if (node === this.#root) continue
       node.token = token
+      longest = Math.max(longest, token.content.length)
     }
+    this.longest = longest
     const starts = Array.from(this.#root.children.keys(), (unit) => `\\u${unit.toString(16).padStart(4, '0')}`)
     if (starts.length > 0) this.#start = new RegExp(`[${starts.join('')}]`, 'g')
   }
 
-  /** Segments of plain text (never empty) and tokens, in order. */
-  split(text: string): (string | AddedToken)[] {
-    const parts: (string | AddedToken)[] = []
-    let start = 0
-    for (let at = this.#nextStart(text, 0); at >= 0; ) {
+  /** Segments of plain text (never empty) and tokens of `text` behind `from`, in order. */
+  split(text: string, from = 0): (string | FoundToken)[] {
+    const parts: (string | FoundToken)[] = []
+    let start = from
+    for (let at = this.#nextStart(text, from); at >= 0; ) {
       const token = this.#longestAt(text, at)
       if (token === undefined) {
         at = this.#nextStart(text, at + 1)
@@ -52,9 +64,9 @@ export class SpecialSplitter {
       }
       const before = token.lstrip ? text.slice(start, at).trimEnd() : text.slice(start, at)
       if (before !== '') parts.push(before)
-      parts.push(token)
       start = at + token.content.length
       if (token.rstrip) start = text.length - text.slice(start).trimStart().length
+      parts.push({ token, end: start })
       at = this.#nextStart(text, start)
     }
     if (start < text.length) parts.push(text.slice(start))
