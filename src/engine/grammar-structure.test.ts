@@ -222,6 +222,16 @@ describe('schemas', () => {
     expect(takes(await compile(many(40)), vocabulary, 'f([1])')).toBe(true)
   })
 
+  test('what is too much to compile gives way too, or is refused by the field of its schemas', async () => {
+    const small = createGrammars(vocabulary, { ...GRAMMAR_LIMITS, grammarBytes: 17 * 1024 * 1024 })
+    const big = JSON.stringify({ enum: Array.from({ length: 12_000 }, (_, i) => `value ${i * 7919}`) })
+    const grammar = await small.compile({ kind: 'structure', structure: call(big, { lenient: true }) })
+    expect(takes(grammar, vocabulary, 'f({"b": 1})')).toBe(true)
+    const strict = small.compile({ kind: 'structure', structure: call(big, { param: 'tools' }) })
+    await expect(strict).rejects.toMatchObject({ code: 'invalid_grammar', param: 'tools' })
+    await small.close()
+  })
+
   test.each<[Structure, string]>([
     [{ kind: 'choice', parts: [] }, 'nothing'],
     [{ kind: 'free', without: ['a', ''] }, 'empty text'],

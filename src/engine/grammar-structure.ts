@@ -15,13 +15,24 @@ const EMPTY = '""'
 
 /** @throws RefrainError `invalid_grammar` naming the schema's or regex's field. */
 export function structureGrammar(structure: Structure): WrittenGrammar {
-  try {
-    return write(structure, 'kept')
-  } catch (error) {
-    // One by one they can be written, but all of them are too much.
-    if (!isInvalid(error) || !hasLenient(structure)) throw error
-    return write(structure, 'dropped')
-  }
+  return write(structure, 'kept')
+}
+
+/** The grammar without what is lenient, for when all of it is too much; undefined: nothing is. */
+export function relaxedGrammar(structure: Structure): WrittenGrammar | undefined {
+  return schemasIn(structure).some(({ lenient }) => lenient === true) ? write(structure, 'dropped') : undefined
+}
+
+/** The field that a complaint about the whole structure names; undefined: its schemas are not all of one field. */
+export function fieldOf(structure: Structure): string | undefined {
+  const [field, ...others] = new Set(schemasIn(structure).map(({ param }) => param))
+  return others.length === 0 ? field : undefined
+}
+
+function schemasIn(structure: Structure): readonly Of<'json-schema'>[] {
+  if (structure.kind === 'json-schema') return [structure]
+  if (structure.kind === 'repeat') return schemasIn(structure.part)
+  return structure.kind === 'sequence' || structure.kind === 'choice' ? structure.parts.flatMap(schemasIn) : []
 }
 
 function write(structure: Structure, lenient: StructureWriter['lenient']): WrittenGrammar {
@@ -137,13 +148,6 @@ function mayBegin(structure: Structure, text: string): boolean {
   }
 }
 
-function hasLenient(structure: Structure): boolean {
-  if (structure.kind === 'json-schema') return structure.lenient === true
-  if (structure.kind === 'repeat') return hasLenient(structure.part)
-  if (structure.kind === 'sequence' || structure.kind === 'choice') return structure.parts.some(hasLenient)
-  return false
-}
-
 /** Tried in a grammar of its own, because what fails half-way leaves rules behind that name each other. */
 function isWritable(schema: string): boolean {
   try {
@@ -169,7 +173,7 @@ function isObjectSchema(schema: string): boolean {
   }
 }
 
-function isInvalid(error: unknown): error is RefrainError {
+export function isInvalid(error: unknown): error is RefrainError {
   return error instanceof RefrainError && error.code === 'invalid_grammar'
 }
 

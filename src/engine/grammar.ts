@@ -11,7 +11,7 @@ import { type Lengths, MAX_COUNTED } from './grammar-json.js'
 import { createMatcher, type Matcher, type MatcherParts } from './grammar-matcher.js'
 import { anyObjectGrammar, schemaGrammar, type WrittenGrammar } from './grammar-schema.js'
 import { StringTokens, type Vocabulary } from './grammar-string.js'
-import { structureGrammar } from './grammar-structure.js'
+import { fieldOf, isInvalid, relaxedGrammar, structureGrammar } from './grammar-structure.js'
 import { invalidGrammar } from './grammar-text.js'
 import type { GrammarImage } from './grammar-thread.js'
 import { evaluateXgrammar, type Handle, type ModuleFactory, openInstance } from './grammar-wasm.js'
@@ -83,10 +83,9 @@ export function createGrammars(vocabulary: GrammarVocabulary, limits: GrammarLim
       const waiting = pending.get(key)
       if (waiting !== undefined) return waiting
       const started = (async () => {
-        const written = write(constraint)
         const engine = engines.get(spelled) ?? new GrammarEngine(withSpecials(vocabulary, visible), limits)
         engines.set(spelled, engine)
-        const grammar = await engine.make(written)
+        const grammar = await make(engine, constraint)
         compiled.set(key, grammar, { size: grammar.bytes })
         return grammar
       })().finally(() => pending.delete(key))
@@ -118,6 +117,21 @@ function keyOf(constraint: Constraint): string {
   if (constraint.kind === 'json') return 'json'
   if (constraint.kind === 'structure') return `structure ${JSON.stringify(constraint.structure)}`
   return constraint.kind === 'regex' ? `regex ${constraint.regex}` : `schema ${constraint.schema}`
+}
+
+/** Compiles; a structure that is too much as a whole is tried once more without what is lenient in it. */
+async function make(engine: GrammarEngine, constraint: Constraint): Promise<InstalledGrammar> {
+  if (constraint.kind !== 'structure') return engine.make(write(constraint))
+  const { structure } = constraint
+  try {
+    return await engine.make(structureGrammar(structure))
+  } catch (error) {
+    if (!isInvalid(error)) throw error
+    const relaxed = relaxedGrammar(structure)
+    if (relaxed !== undefined) return engine.make(relaxed)
+    const field = fieldOf(structure)
+    throw field === undefined ? error : invalidGrammar(error.message, field)
+  }
 }
 
 function write(constraint: Constraint): WrittenGrammar {
