@@ -95,7 +95,10 @@ const ROOMS: Readonly<Record<string, Room>> = {
   engine: { may: ['core', 'native', 'cache'], types: ['prompt'] },
   quick: { may: ['core', 'native', 'cache'], types: ['prompt'] },
   backend: { may: ['core', 'prompt', 'cache', 'engine', 'quick'], types: ['router/contract.ts'] },
-  router: { may: ['core'], types: ['backend/backend.ts', 'backend/remote/contract.ts'] },
+  router: {
+    may: ['core'],
+    types: ['backend/backend.ts', 'backend/remote/contract.ts', 'backend/kv-events/contract.ts'],
+  },
   explain: { may: ['core'], contracts: true },
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
@@ -145,6 +148,7 @@ const DOORS: Readonly<Record<string, RegExp>> = {
   'prom-client': /^telemetry\/metrics\.ts$/,
   commander: /^main\.ts$/,
   undici: /^backend\/remote\//,
+  zeromq: /^backend\/kv-events\//,
 }
 
 /** Whether `text` reads the environment; to speak of it in a comment or a string is not to read it. */

@@ -74,6 +74,11 @@ export interface RouteQuery {
   /** Own block hashes of the tokenized prompt, where a tokenizer is at hand (precise knowledge). */
   readonly blocks?: readonly BlockHash[]
   readonly blockTokens?: number
+  /**
+   * Own keys (core/block-keys.ts) of the prompt's full blocks of that size, two words each, where its tokens are known;
+   * `salted` by `FollowState.salted` of the member in question. Remembered: asking twice costs nothing.
+   */
+  keysFor?(blockTokens: number, salted: boolean): Uint32Array
   readonly promptTokens: number
   /** Whether `promptTokens` is an estimate. */
   readonly estimated: boolean
