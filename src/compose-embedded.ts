@@ -109,7 +109,8 @@ export async function findWeights(
 async function openTokenizer(directory: string, manifest: ModelManifest): Promise<Tokenizer> {
   const { bosTokenId, addBos, eosTokenIds } = manifest
   const json = await readFile(join(directory, 'tokenizer.json'), 'utf8')
-  return createTokenizer(json, { bosTokenId, addBos, eosTokenIds, memoBytes: TOKENIZER_MEMO_BYTES })
+  const workerUrl = new URL('./prompt/tokenizer-worker.js', import.meta.url)
+  return createTokenizer(json, { bosTokenId, addBos, eosTokenIds, memoBytes: TOKENIZER_MEMO_BYTES, workerUrl })
 }
 
 /** The configured window, no longer than the card and the file say that the model was trained for. */

@@ -84,6 +84,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       await server.drain(drainMs)
       await backend.close()
       await replies?.close()
+      await model.tokenizer.close?.()
       metrics.close()
     },
   }

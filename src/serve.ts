@@ -4,7 +4,7 @@
 
 import type { ServedModel, Service } from './api/contract.js'
 import type { Backend } from './backend/backend.js'
-import { chainOf } from './cache/chain.js'
+import { createChainMemo } from './cache/chain.js'
 import type { Chain, Root } from './core/block.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
@@ -55,8 +55,12 @@ export interface ServeParts {
 /** Of the rendered prompt's end, what the reasoning parser looks at. */
 const TAIL_CHARS = 256
 
+/** Chains of the last prompts, some sixty of 100,000 tokens: a turn hashes its new blocks only. */
+const CHAIN_MEMO_BYTES = 32 * 1024 * 1024
+
 export function createService(parts: ServeParts): Service {
   const resolve = modelNamed(parts.models, parts.aliases)
+  const chainOf = createChainMemo(CHAIN_MEMO_BYTES)
 
   async function* generate(asked: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
     const model = resolve(asked.model || undefined) //            model_not_found

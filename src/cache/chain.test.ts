@@ -1,9 +1,10 @@
 // Chains name prefixes: equal parts and tokens give equal hashes, anything else gives others; a missing part is refused.
 
 import { createHash } from 'node:crypto'
+import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Root } from '../core/block.js'
-import { chainOf, makeRoot, nextHash, type RootParts } from './chain.js'
+import { chainOf, createChainMemo, makeRoot, nextHash, type RootParts } from './chain.js'
 
 const PARTS: RootParts = {
   weightsDigest: 'aa',
@@ -99,6 +100,50 @@ describe('chainOf', () => {
     )
     // 5 ms on the machine of engine-facts; the bound only tells it from something quadratic.
     expect(best).toBeLessThan(100)
+  })
+})
+
+describe('createChainMemo', () => {
+  const root = makeRoot(PARTS)
+  const other = makeRoot({ ...PARTS, tenantSalt: 'other' })
+
+  test('gives what chainOf gives, whatever came before', () => {
+    // Each step takes over a part of an earlier prompt and goes on differently, as turns, branches and edits do.
+    const step = fc.record({
+      from: fc.integer({ min: 0, max: 5 }),
+      keep: fc.double({ min: 0, max: 1, noNaN: true }),
+      more: fc.integer({ min: 0, max: 4000 }),
+      seed: fc.integer(),
+      tenant: fc.boolean(),
+    })
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 20 }), fc.constantFrom(64e6, 40_000), (steps, maxBytes) => {
+        const memo = createChainMemo(maxBytes)
+        const prompts = [new Int32Array(64 * 66)]
+        for (const { from, keep, more, seed, tenant } of steps) {
+          const base = prompts.at(-1 - (from % prompts.length))!
+          const kept = Math.round(keep * base.length)
+          const tokens = new Int32Array(kept + more)
+          tokens.set(base.subarray(0, kept))
+          for (let i = kept; i < tokens.length; i++) tokens[i] = Math.imul(seed, i) >>> 8
+          prompts.push(tokens)
+          const mine = tenant ? root : other
+          expect(memo(mine, tokens)).toEqual(chainOf(mine, tokens))
+        }
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  test('does not believe tokens that changed in place', () => {
+    const memo = createChainMemo(64e6)
+    const tokens = Int32Array.from({ length: 64 * 100 }, (_, i) => i * 31)
+    const before = memo(root, tokens)
+    expect(memo(root, tokens).hashes[99]).toBe(before.hashes[99])
+    tokens[64 * 50]!++
+    expect(memo(root, tokens)).toEqual(chainOf(root, tokens))
+    tokens[64 * 50]!--
+    expect(memo(root, tokens)).toEqual(before)
   })
 })
 

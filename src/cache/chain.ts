@@ -111,6 +111,9 @@ interface KnownChain {
 const BLOCK_BYTES = 4 * BLOCK_TOKENS
 /** What a block of a known chain weighs: its tokens, its hash and the place of that in a list. */
 const KNOWN_BLOCK_BYTES = BLOCK_BYTES + 64
+/** Shorter chains are hashed as fast as they are looked for, and so is any where more than so many are looked through. */
+const LEAST_BLOCKS = 64
+const MOST_CHAINS = 256
 /** A chain that has all but so many blocks of an older one takes its place: it is the same conversation, later. */
 const SUPERSEDED_BLOCKS = 8
 
@@ -122,6 +125,7 @@ export function createChainMemo(maxBytes: number): (root: Root, tokens: Int32Arr
   /** Least recently used first. */
   let known: KnownChain[] = []
   return (root, tokens) => {
+    if (tokens.length < LEAST_BLOCKS * BLOCK_TOKENS) return chainOf(root, tokens)
     const bytes = Buffer.from(tokens.buffer, tokens.byteOffset, Math.floor(tokens.length / BLOCK_TOKENS) * BLOCK_BYTES)
     let best: KnownChain | undefined
     let shared = 0
@@ -135,9 +139,10 @@ export function createChainMemo(maxBytes: number): (root: Root, tokens: Int32Arr
     known = known.filter((each) => each !== best || !isLater)
     if (best !== undefined && !isLater) known = [...known.filter((each) => each !== best), best]
     // A copy: the tokens go on to other threads, and may be given away there.
-    if (bytes.length > 0) known.push({ chain, bytes: Buffer.from(bytes) })
+    known.push({ chain, bytes: Buffer.from(bytes) })
     let total = known.reduce((sum, each) => sum + each.chain.hashes.length * KNOWN_BLOCK_BYTES, 0)
-    while (total > maxBytes) total -= known.shift()!.chain.hashes.length * KNOWN_BLOCK_BYTES
+    while (total > maxBytes || known.length > MOST_CHAINS)
+      total -= known.shift()!.chain.hashes.length * KNOWN_BLOCK_BYTES
     return chain
   }
 }
