@@ -5,11 +5,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
   type AgentHouse,
-  chatSpeech,
   openAgentHouse,
   pairedRewrites,
-  responsesSpeech,
   rewrites,
+  speeches,
   type Talk,
   type Turn,
   talk,
@@ -17,7 +16,6 @@ import {
 import { hasTauAirline, tauAirline, thoughtOf } from './testing/tau-airline.js'
 
 const GOAL = 0.98
-const speeches = { chat: chatSpeech, responses: responsesSpeech }
 const exact = rewrites()[0]!
 
 const houses: AgentHouse[] = []

@@ -4,7 +4,7 @@
 
 import type { Reply } from '../core/reply.js'
 import type { ChatMessage } from '../core/request.js'
-import { type FoundReply, lineage, type ReplyStore, sessionDigest } from './replies.js'
+import { type FoundReply, lineageOf, type ReplyStore, sessionDigest } from './replies.js'
 import { callKey, canonical, startTranscript, type Transcript, type TranscriptScope, words } from './transcript.js'
 
 export interface RecallOptions {
@@ -40,7 +40,7 @@ export async function recall(messages: readonly ChatMessage[], options: RecallOp
   const end = options.continueFinal ? messages.length - 1 : messages.length
   for (let at = 0; at < messages.length; ) {
     const run = at < end ? runOf(messages.slice(at, Math.min(end, at + PARTS))) : []
-    const found = await finder.next(run)
+    const found = run.length === 0 ? undefined : await finder.next(run)
     const count = found?.count ?? 1
     for (let i = 0; i < count; i++) places.push(out.length)
     out.push(found?.message ?? (messages[at] as ChatMessage))
@@ -48,7 +48,7 @@ export async function recall(messages: readonly ChatMessage[], options: RecallOp
     if (found === undefined) finder.pass(messages[at] as ChatMessage)
     at += count
   }
-  return { messages: out, replies, places, transcript: finder.transcript, after: finder.after }
+  return { messages: out, replies, places, transcript: finder.transcript, after: lineageOf(finder.taken) }
 }
 
 /** The assistant's messages that `messages` begins with. */
@@ -67,8 +67,9 @@ interface Found {
 class Finder {
   readonly #options: RecallOptions
   readonly #session: string | undefined
+  /** The replies that were found so far. */
+  readonly taken: Reply[] = []
   transcript: Transcript
-  after = ''
 
   constructor(options: RecallOptions) {
     const { scope, session } = options
@@ -86,38 +87,47 @@ class Finder {
     for (let count = run.length; count > 0; count--) {
       const part = run.slice(0, count)
       const behind = part.reduce((transcript, message) => transcript.add(message), this.transcript)
-      const found = await this.#pick(behind.key, joined(part))
+      const found = await this.#pick(behind, part)
       if (found !== undefined) return this.#take(found, behind, part)
     }
     return (await this.#behindReasoning(run)) ?? this.#byCall(run)
+  }
+
+  async #pick(behind: Transcript, part: readonly ChatMessage[]): Promise<Reply | undefined> {
+    if (!this.#options.store.has(behind.key)) return undefined
+    const isWholeTurn = !this.transcript.continues(part[0] as ChatMessage)
+    const said = joined(part)
+    return this.#best(behind.key, isWholeTurn ? behind.said : canonical(said), said.reasoning)
   }
 
   /** Some clients send reasoning back as a message in front of the answer. */
   async #behindReasoning([thought, answer]: readonly ChatMessage[]): Promise<Found | undefined> {
     if (thought === undefined || answer === undefined) return undefined
     const behind = this.transcript.add(answer)
-    const found = await this.#pick(behind.key, answer)
-    if (found === undefined || words(found.message.reasoning ?? '') !== words(thought.content)) return undefined
+    const found = await this.#pick(behind, [answer])
+    if (found === undefined || thoughtOf(found) !== words(thought.content)) return undefined
     return { ...this.#take(found, behind, [{ ...answer, reasoning: thought.content }]), count: 2 }
   }
 
   /** What was said before is not what it was, or not known: a call's id, and what was said with it, is found anywhere. */
-  async #byCall(run: readonly ChatMessage[]): Promise<Found | undefined> {
-    const [first] = run
+  async #byCall([first]: readonly ChatMessage[]): Promise<Found | undefined> {
     const id = first?.toolCalls?.[0]?.id
     if (first === undefined || id === undefined) return undefined
-    const found = await this.#pick(callKey(this.#options.scope, id, canonical(first)), first)
+    const said = canonical(first)
+    const found = await this.#best(callKey(this.#options.scope, id, said), said, first.reasoning)
     return found && this.#take(found, this.transcript.add(first), [first])
   }
 
-  async #pick(key: string, said: ChatMessage): Promise<Reply | undefined> {
+  async #best(key: string, said: string, reasoning: string | undefined): Promise<Reply | undefined> {
     if (!this.#options.store.has(key)) return undefined
-    const wanted = canonical(said)
-    const all = await this.#options.store.find(key)
-    const fitting = all.filter(({ reply }) => canonical(reply.message) === wanted && fits(said.reasoning, reply))
+    const found = this.#options.store.find(key)
+    const all = found instanceof Promise ? await found : found
+    const fitting = all.filter(({ reply }) => saidIn(reply) === said && fits(reasoning, reply))
+    if (fitting.length < 2) return fitting[0]?.reply
+    const after = lineageOf(this.taken)
     const score = (each: FoundReply) =>
-      (isSame(said.reasoning, each.reply) ? 4 : 0) +
-      (each.after === this.after ? 2 : 0) +
+      (isSame(reasoning, each.reply) ? 4 : 0) +
+      (each.after === after ? 2 : 0) +
       (each.session !== undefined && each.session === this.#session ? 1 : 0)
     const best = Math.max(...fitting.map(score))
     return fitting.find((each) => score(each) === best)?.reply
@@ -125,10 +135,11 @@ class Finder {
 
   #take(reply: Reply, behind: Transcript, part: readonly ChatMessage[]): Found {
     this.transcript = behind
-    this.after = lineage(this.after, reply.id)
+    this.taken.push(reply)
     const said = joined(part)
     const { content, reasoning, toolCalls = [] } = reply.message
-    const shown = sentReasoning(said.reasoning) !== '' || this.#options.fillReasoning ? reasoning : undefined
+    const isShown = this.#options.fillReasoning || sentReasoning(said.reasoning) !== ''
+    const shown = isShown ? reasoning : undefined
     const message: ChatMessage = {
       role: 'assistant',
       content,
@@ -159,15 +170,31 @@ function joined(part: readonly ChatMessage[]): ChatMessage {
 const PLACEHOLDERS = ['', words('(reasoning omitted)')]
 
 function sentReasoning(reasoning: string | undefined): string {
-  const sent = words(reasoning ?? '')
+  if (reasoning === undefined) return ''
+  const sent = words(reasoning)
   return PLACEHOLDERS.includes(sent) ? '' : sent
 }
 
-/** Reasoning comes back whole, trimmed, in part (a client that keeps the last delta alone) or not at all; never as another. */
-function fits(sent: string | undefined, { message }: Reply): boolean {
-  return words(message.reasoning ?? '').includes(sentReasoning(sent))
+/** What a reply says and thought, worked out once. */
+const said = new WeakMap<Reply, { readonly canonical: string; readonly thought: string }>()
+
+function formsOf(reply: Reply): { readonly canonical: string; readonly thought: string } {
+  let forms = said.get(reply)
+  if (forms === undefined) {
+    forms = { canonical: canonical(reply.message), thought: words(reply.message.reasoning ?? '') }
+    said.set(reply, forms)
+  }
+  return forms
 }
 
-function isSame(sent: string | undefined, { message }: Reply): boolean {
-  return sent !== undefined && words(message.reasoning ?? '') === sentReasoning(sent)
+const saidIn = (reply: Reply): string => formsOf(reply).canonical
+const thoughtOf = (reply: Reply): string => formsOf(reply).thought
+
+/** Reasoning comes back whole, trimmed, in part (a client that keeps the last delta alone) or not at all; never as another. */
+function fits(sent: string | undefined, reply: Reply): boolean {
+  return sent === undefined || sent === reply.message.reasoning || thoughtOf(reply).includes(sentReasoning(sent))
+}
+
+function isSame(sent: string | undefined, reply: Reply): boolean {
+  return sent !== undefined && thoughtOf(reply) === sentReasoning(sent)
 }

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import type { Reply } from '../core/reply.js'
 import { type Note, note } from '../core/signals.js'
 import { FaultyDisk } from '../testing/faulty-disk.js'
-import { createMemoryReplies, type KeptReply, lineage, openReplies, type ReplyStore } from './replies.js'
+import { createMemoryReplies, type KeptReply, lineageOf, openReplies, type ReplyStore } from './replies.js'
 import { replyLog } from './reply-log.js'
 import { decodeRecord, encodeRecord } from './reply-record.js'
 import { replyId } from './transcript.js'
@@ -139,13 +139,13 @@ describe('disk', () => {
   test('outlives the process, killed or not', async () => {
     const disk = new FaultyDisk()
     const first = await diskStore(disk)
-    first.keep(kept('a', { call: 'c', after: lineage('', 'x') }))
+    first.keep(kept('a', { call: 'c', after: lineageOf([{ id: 'x' }]) }))
     first.keep(kept('b'))
     await first.flush()
     disk.kill()
     const second = await diskStore(disk)
     expect(await textsOf(second, 'c')).toEqual(['a'])
-    expect((await second.find('a'))[0]?.after).toBe(lineage('', 'x'))
+    expect((await second.find('a'))[0]?.after).toBe(lineageOf([{ id: 'x' }]))
     second.keep(kept('d'))
     await second.close()
     const third = await diskStore(disk)

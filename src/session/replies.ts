@@ -6,7 +6,7 @@
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import type { Reply } from '../core/reply.js'
-import type { TranscriptKey } from './transcript.js'
+import { forgetTranscripts, type TranscriptKey } from './transcript.js'
 
 /** A reply with all that it can be found and told apart by. */
 export interface KeptReply {
@@ -17,7 +17,7 @@ export interface KeptReply {
   readonly transcript: TranscriptKey
   /** Of its first call and what it says: `callKey`. */
   readonly call?: string
-  /** Names the kept replies that its prompt was made with: `lineage`. */
+  /** Names the kept replies that its prompt was made with: `lineageOf`. */
   readonly after: string
   readonly reply: Reply
 }
@@ -41,8 +41,8 @@ export interface ReplyStore {
   keep(kept: KeptReply): void
   /** Whether something was kept under a key of either kind; it may still turn out to be unreadable. */
   has(key: string): boolean
-  /** What was kept under a key of either kind, newest first. */
-  find(key: string): Promise<readonly FoundReply[]>
+  /** What was kept under a key of either kind, newest first; at once where all of it is in memory. */
+  find(key: string): readonly FoundReply[] | Promise<readonly FoundReply[]>
   /**
    * Forgets a tenant's replies, or a session's; resolves when their bytes are overwritten.
    * @throws what the disk says, when it cannot be overwritten: then it is not erased.
@@ -123,8 +123,8 @@ export function sessionDigest(tenant: string, session: string): string {
 }
 
 /** Names a sequence of kept replies: what a prompt was made with. */
-export function lineage(before: string, id: string): string {
-  return hash('sha256', `${before} ${id}`, 'hex').slice(0, 16)
+export function lineageOf(replies: readonly Pick<Reply, 'id'>[]): string {
+  return hash('sha256', replies.map(({ id }) => id).join(' '), 'hex').slice(0, 16)
 }
 
 class Replies implements ReplyStore {
@@ -179,25 +179,28 @@ class Replies implements ReplyStore {
     return this.#slots.has(key)
   }
 
-  async find(key: string): Promise<readonly FoundReply[]> {
-    const slots = this.#slots.get(key)?.toReversed() ?? []
-    const found = await Promise.all(slots.map((slot) => this.#read(slot)))
-    return found.filter((each) => each !== undefined)
+  find(key: string): readonly FoundReply[] | Promise<readonly FoundReply[]> {
+    const found = (this.#slots.get(key) ?? []).map((slot) => this.#read(slot)).reverse()
+    return found.some((each) => each instanceof Promise) ? present(found) : (found as FoundReply[])
   }
 
-  async #read(slot: ReplySlot): Promise<FoundReply | undefined> {
+  #read(slot: ReplySlot): FoundReply | Promise<FoundReply | undefined> {
     slot.usedAt = ++this.#uses
-    let reply = this.#memory.get(slot)
+    const { after, session } = slot
+    const reply = this.#memory.get(slot)
+    return reply === undefined ? this.#bringUp(slot) : { reply, after, session }
+  }
+
+  async #bringUp(slot: ReplySlot): Promise<FoundReply | undefined> {
+    const { after, session } = slot
+    const reply = await this.#log?.read(slot)
     if (reply === undefined) {
-      reply = await this.#log?.read(slot)
-      if (reply === undefined) {
-        this.#remove(slot)
-        return undefined
-      }
-      // It may have been erased in the meantime.
-      if (this.#slots.get(slot.transcript)?.includes(slot)) this.#memory.set(slot, reply)
+      this.#remove(slot)
+      return undefined
     }
-    return { reply, after: slot.after, session: slot.session }
+    // It may have been erased in the meantime.
+    if (this.#slots.get(slot.transcript)?.includes(slot)) this.#memory.set(slot, reply)
+    return { reply, after, session }
   }
 
   async erase({ tenant, session }: { readonly tenant: string; readonly session?: string }): Promise<void> {
@@ -208,6 +211,7 @@ class Replies implements ReplyStore {
         if (slot.tenant === owner && (digest === undefined || slot.session === digest)) this.#remove(slot)
       }
     }
+    forgetTranscripts()
     await this.#log?.erase(owner, digest)
   }
 
@@ -262,6 +266,11 @@ class Replies implements ReplyStore {
       else this.#slots.set(key, left)
     }
   }
+}
+
+async function present<T>(all: readonly (T | Promise<T | undefined>)[]): Promise<T[]> {
+  const settled = await Promise.all(all)
+  return settled.filter((each): each is Awaited<T> => each !== undefined)
 }
 
 function keysOf({ transcript, call }: ReplySlot): readonly string[] {

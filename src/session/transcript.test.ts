@@ -3,7 +3,15 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { ChatMessage } from '../core/request.js'
-import { callKey, canonical, canonicalJson, type Said, startTranscript, words } from './transcript.js'
+import {
+  callKey,
+  canonical,
+  canonicalJson,
+  forgetTranscripts,
+  type Said,
+  startTranscript,
+  words,
+} from './transcript.js'
 
 const scope = { tenantSalt: 't', model: 'm' }
 const keyOf = (messages: readonly Said[], of: Parameters<typeof startTranscript>[0] = scope) =>
@@ -126,4 +134,14 @@ describe('arguments', () => {
     expect(canonical({ content: ' \n' })).toBe('')
     expect(canonical({ content: '', toolCalls: [call('{}')] })).not.toBe('')
   })
+})
+
+test('what is remembered changes nothing, and is forgotten when it is much', () => {
+  const key = keyOf(chat)
+  expect(keyOf(chat)).toBe(key)
+  for (let i = 0; i < 40; i++) keyOf([{ role: 'user', content: `${i}` }])
+  for (let i = 0; i < 20; i++) keyOf([{ role: 'user', content: `${i}`.repeat(1_000_000) }])
+  expect(keyOf(chat)).toBe(key)
+  forgetTranscripts()
+  expect(keyOf(chat)).toBe(key)
 })

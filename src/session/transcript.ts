@@ -24,14 +24,38 @@ export type Said = Pick<ChatMessage, 'role' | 'content' | 'toolCalls'>
 export interface Transcript {
   /** Of all that was said so far. */
   readonly key: TranscriptKey
+  /** What the last speaker said, over all of its messages in a row; `canonical` of one where it was one. */
+  readonly said: string
+  /** Whether `message` goes on with what was said last. */
+  continues(message: Said): boolean
   add(message: Said): Transcript
 }
+
+/** Starts of conversations, by scope; behind each, what was said there before. */
+const starts = new Map<string, Place>()
+/** Bytes of text that they remember, about. */
+let remembered = 0
+const REMEMBERED_BYTES = 64 * 1024 * 1024
 
 /** An empty conversation. */
 export function startTranscript(scope: TranscriptScope): Transcript {
   const { tenantSalt, model, cacheSalt } = scope
-  const start = digest(JSON.stringify(['refrain-transcript-1', tenantSalt, model, cacheSalt ?? null]))
-  return new Place(start, undefined)
+  const name = JSON.stringify(['refrain-transcript-1', tenantSalt, model, cacheSalt ?? null])
+  const start = starts.get(name) ?? new Place(digest(name), undefined)
+  starts.set(name, start)
+  remember(PLACE_BYTES)
+  return start
+}
+
+/** Forgets what is remembered of conversations; the next turn of each costs more. */
+export function forgetTranscripts(): void {
+  starts.clear()
+  remembered = 0
+}
+
+function remember(bytes: number): void {
+  remembered += bytes
+  if (remembered > REMEMBERED_BYTES) forgetTranscripts()
 }
 
 /** The name of a call and the answer that it stands in: how an answer is found when the history before it was edited. */
@@ -54,29 +78,69 @@ interface Turn {
 class Place implements Transcript {
   readonly #before: TranscriptKey
   readonly #turn: Turn | undefined
+  readonly #next: Next[] = []
+  readonly said: string
   #key: TranscriptKey | undefined
 
   constructor(before: TranscriptKey, turn: Turn | undefined) {
     this.#before = before
     this.#turn = turn
+    this.said = turn === undefined ? '' : joined(turn.words, turn.calls)
   }
 
   get key(): TranscriptKey {
-    this.#key ??=
-      this.#turn === undefined
-        ? this.#before
-        : digest(`${this.#before}\n${this.#turn.role}\n${joined(this.#turn.words, this.#turn.calls)}`)
+    const turn = this.#turn
+    this.#key ??= turn === undefined ? this.#before : digest(`${this.#before}\n${turn.role}\n${this.said}`)
     return this.#key
   }
 
-  add({ role, content, toolCalls }: Said): Transcript {
+  continues({ role }: Said): boolean {
+    return this.#turn?.role === role && role !== 'tool'
+  }
+
+  /** A turn of a conversation brings all of the turns before with it: they cost a comparison each. */
+  add(message: Said): Transcript {
+    const at = this.#next.findIndex((each) => isSame(each.message, message))
+    if (at === 0) return (this.#next[0] as Next).place
+    const [next] = at < 0 ? [{ message: sayingOf(message), place: this.#behind(message) }] : this.#next.splice(at, 1)
+    this.#next.unshift(next as Next)
+    if (this.#next.length > NEXT) this.#next.pop()
+    if (at < 0) remember(PLACE_BYTES + 2 * (message.content.length + (next as Next).place.said.length))
+    return (next as Next).place
+  }
+
+  #behind(message: Said): Place {
+    const { role, content, toolCalls } = message
     const said = words(content)
     const calls = (toolCalls ?? []).map(canonicalCall)
     if (said === '' && calls.length === 0 && role === 'assistant') return this
     const turn = this.#turn
-    if (turn?.role !== role || role === 'tool') return new Place(this.key, { role, words: said, calls })
+    if (turn === undefined || !this.continues(message)) return new Place(this.key, { role, words: said, calls })
     return new Place(this.#before, { role, words: turn.words + said, calls: [...turn.calls, ...calls] })
   }
+}
+
+/** What was said at a place before: the last few, the newest first. */
+const NEXT = 16
+const PLACE_BYTES = 400
+
+interface Next {
+  readonly message: Said
+  readonly place: Place
+}
+
+function sayingOf({ role, content, toolCalls }: Said): Said {
+  return { role, content, ...(toolCalls && { toolCalls }) }
+}
+
+/** Whether two messages are the same to the letter, but for the ids of calls. */
+function isSame(a: Said, b: Said): boolean {
+  if (a.role !== b.role || a.content !== b.content) return false
+  const [calls, others] = [a.toolCalls ?? [], b.toolCalls ?? []]
+  return (
+    calls.length === others.length &&
+    calls.every(({ name, arguments: json }, i) => name === others[i]?.name && json === others[i]?.arguments)
+  )
 }
 
 function joined(said: string, calls: readonly string[]): string {

@@ -2,6 +2,7 @@
 // rewrites of wire contract 2.7 and of the recorded clients, each a switch. It knows the answers that the scripted model is
 // to give, and counts what was reused against the most that could have been.
 
+import * as dialects from '../api/dialect/index.js'
 import { scriptedPieces } from '../backend/scripted-tokenizer.js'
 import type { ComposeOptions, Program } from '../compose.js'
 import { BLOCK_TOKENS } from '../core/block.js'
@@ -11,6 +12,8 @@ import { post, scriptedProgram } from './scripted-program.js'
 export interface Said {
   readonly content: string
   readonly reasoning?: string
+  /** Of the reasoning, where the wire API has one. */
+  readonly signature?: string
   readonly calls?: readonly { readonly id: string; readonly name: string; readonly arguments: string }[]
 }
 
@@ -221,7 +224,7 @@ function respelled(json: string, { arguments: how }: Rewrite): string {
 const tool = (name: string) => ({ name, description: `Does ${name}.`, parameters: { type: 'object', properties: {} } })
 const TOOLS = ['look', 'book', 'think', 'calculate'].map(tool)
 
-export const chatSpeech: Speech = {
+const chatSpeech: Speech = {
   path: '/v1/chat/completions',
   body: (history, rewrite) => ({
     model: 'm',
@@ -267,7 +270,7 @@ function chatContent(content: string, hasCalls: boolean, { content: form, nothin
   return { content: texts.map((text) => ({ type: 'text', text })) }
 }
 
-export const responsesSpeech: Speech = {
+const responsesSpeech: Speech = {
   path: '/v1/responses',
   body: (history, rewrite) => ({
     model: 'm',
@@ -309,3 +312,56 @@ export const responsesSpeech: Speech = {
   },
   usage: ({ usage }) => ({ cached: usage.input_tokens_details.cached_tokens, prompt: usage.input_tokens }),
 }
+
+const messagesSpeech: Speech = {
+  path: '/v1/messages',
+  body: (history, rewrite) => ({
+    model: 'm',
+    max_tokens: 30_000,
+    tools: TOOLS.map(({ parameters, ...each }) => ({ ...each, input_schema: parameters })),
+    system: history[0]?.role === 'system' ? [{ type: 'text', text: history[0].content }] : [],
+    messages: history.slice(history[0]?.role === 'system' ? 1 : 0).map((turn) => {
+      if (turn.role === 'tool') {
+        return { role: 'user', content: [{ type: 'tool_result', tool_use_id: turn.callId, content: turn.content }] }
+      }
+      if (turn.role !== 'assistant') return turn
+      const { content, reasoning, calls = [] } = returned(turn, rewrite)
+      const half = rewrite.content === 'parts' ? Math.ceil(content.length / 2) : content.length
+      const texts = [content.slice(0, half), content.slice(half)].filter((text) => text !== '')
+      return {
+        role: 'assistant',
+        content: [
+          ...(reasoning === undefined
+            ? []
+            : [{ type: 'thinking', thinking: reasoning, signature: turn.signature ?? '' }]),
+          ...texts.map((text) => ({ type: 'text', text })),
+          ...calls.map(({ id, name, arguments: json }) => ({ type: 'tool_use', id, name, input: JSON.parse(json) })),
+        ],
+      }
+    }),
+  }),
+  heard({ content }) {
+    // biome-ignore lint/suspicious/noExplicitAny: a reply's shape is the dialect's
+    const of = (type: string): any[] => content.filter((block: any) => block.type === type)
+    const reasoning = of('thinking').map(({ thinking }) => thinking)
+    const calls = of('tool_use').map(({ id, name, input }) => ({ id, name, arguments: JSON.stringify(input) }))
+    return {
+      content: of('text')
+        .map(({ text }) => text)
+        .join(''),
+      ...(reasoning.length > 0 && { reasoning: reasoning.join('\n'), signature: of('thinking').at(-1).signature }),
+      ...(calls.length > 0 && { calls }),
+    }
+  },
+  usage: ({ usage: { input_tokens: rest, cache_read_input_tokens: cached, cache_creation_input_tokens: fresh } }) => ({
+    cached,
+    prompt: rest + cached + fresh,
+  }),
+}
+
+/** Of the wire APIs that agents speak, those that are served. */
+export const speeches: Readonly<Record<string, Speech>> = Object.fromEntries(
+  Object.entries({ chat: chatSpeech, responses: responsesSpeech, messages: messagesSpeech }).filter(([, { path }]) =>
+    Object.values(dialects).some((dialect) => dialect.path === path),
+  ),
+)

@@ -2,10 +2,12 @@
 // skipped where they are absent. Nothing of them is copied in here.
 
 import { existsSync, readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
+import { packageModels } from '../model/card.js'
 import type { Line } from './agent-client.js'
 
-const FILE = fileURLToPath(new URL('../../../shared/data/tau-airline/sessions_40.jsonl', import.meta.url))
+// From the package's root, wherever this was compiled to.
+const FILE = join(packageModels(), '..', '..', 'shared', 'data', 'tau-airline', 'sessions_40.jsonl')
 
 /** False: the conversations do not lie beside this repository. */
 export const hasTauAirline = existsSync(FILE)
