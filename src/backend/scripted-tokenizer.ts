@@ -3,6 +3,7 @@
 // token that the difference falls into. Stands where a real model's tokenizer stands, step 5.
 
 import type { Detokenizer, Tokenizer } from '../prompt/contract.js'
+import { type Cut, PrefixMemo } from '../prompt/prefix-memo.js'
 
 /** The id that ends an answer. */
 export const END_ID = 0
@@ -17,7 +18,11 @@ export interface ScriptedTokenizerOptions {
   readonly end?: string
   /** Spellings of further special tokens. */
   readonly specials?: readonly string[]
+  /** Texts of so many units are remembered; undefined: as the real tokenizer does. */
+  readonly prefixUnits?: number
 }
+
+const MEMO_BYTES = 32 * 1024 * 1024
 
 /**
  * Bytes a token: 3. Ids: 0 ends; then all one-byte, two-byte and three-byte strings in order, then special tokens.
@@ -31,6 +36,11 @@ export function createScriptedTokenizer(options: ScriptedTokenizerOptions = {}):
   const spellings = new Map([...specials].map(([spelling, id]) => [id, spelling]))
   if (options.end === undefined) spellings.set(END_ID, END_SPELLING)
   const parse = specials.size === 0 ? undefined : new RegExp(`(${[...specials.keys()].map(literal).join('|')})`)
+  const memo = new PrefixMemo({
+    maxBytes: MEMO_BYTES,
+    margin: Math.max(1, ...[...specials.keys()].map((spelling) => spelling.length)),
+    ...(options.prefixUnits !== undefined && { leastUnits: options.prefixUnits }),
+  })
   const bytesOf = (id: number): Uint8Array => {
     if (id >= SPECIALS) return new Uint8Array(0)
     if (id >= THREE) return Uint8Array.of((id - THREE) >> 16, ((id - THREE) >> 8) & 255, (id - THREE) & 255)
@@ -41,10 +51,13 @@ export function createScriptedTokenizer(options: ScriptedTokenizerOptions = {}):
     vocabSize: SPECIALS + (options.specials?.length ?? 0),
     eosTokenIds: [END_ID],
     encode(text, { special }) {
-      if (parse === undefined || special === 'text') return encodeBytes(text)
-      const parts = text.split(parse)
-      if (parts.length === 1) return encodeBytes(text)
-      return joined(parts.map((part, i) => (i % 2 === 0 ? encodeBytes(part) : [specials.get(part) as number])))
+      const start = memo.start(special, text)
+      const rest = text.slice(start.at)
+      const parts = parse === undefined || special === 'text' ? [rest] : rest.split(parse)
+      const found = parts.map((part, i) => (i % 2 === 0 ? encodeBytes(part) : [specials.get(part) as number]))
+      const ids = joined([start.ids, ...found])
+      if (!start.isKept) memo.keep(special, text, { ids, cuts: [...start.cuts, ...cutsOf(start, parts, found)] })
+      return ids
     },
     decode(ids, decodeOptions) {
       const keep = decodeOptions?.special === 'keep'
@@ -89,6 +102,30 @@ function encodeBytes(text: string): Int32Array {
   if (rest === 1) ids[whole] = ONE + (bytes[whole * 3] as number)
   if (rest === 2) ids[whole] = TWO + ((bytes[whole * 3] as number) << 8) + (bytes[whole * 3 + 1] as number)
   return ids
+}
+
+/** In ASCII a token ends with every third unit; a cut every so many tokens is enough. */
+const CUT_TOKENS = 1024
+
+/** Behind each special token, and within long ASCII. */
+function cutsOf(
+  start: { readonly at: number; readonly ids: Int32Array },
+  parts: readonly string[],
+  found: readonly ArrayLike<number>[],
+): Cut[] {
+  const cuts: Cut[] = []
+  let [text, ids] = [start.at, start.ids.length]
+  for (const [i, part] of parts.entries()) {
+    const { length } = found[i] as ArrayLike<number>
+    const isAscii = i % 2 === 0 && Buffer.byteLength(part) === part.length
+    for (let at = CUT_TOKENS; isAscii && at * 3 < part.length; at += CUT_TOKENS) {
+      cuts.push({ text: text + at * 3, ids: ids + at })
+    }
+    text += part.length
+    ids += length
+    if (i % 2 === 1) cuts.push({ text, ids })
+  }
+  return cuts
 }
 
 function joined(parts: readonly ArrayLike<number>[]): Int32Array {

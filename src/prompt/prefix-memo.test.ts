@@ -10,6 +10,7 @@ import { buildTokenizerJson } from './gguf-tokenizer.js'
 import { PrefixMemo } from './prefix-memo.js'
 import { createTokenizer } from './tokenizer.js'
 
+const PLAIN = { special: 'text', bos: 'none' } as const
 const SPECIALS = ['<a>', '<a><b>', '<left>', '<right>'] as const
 
 function tokenizer(memoBytes: number): Tokenizer {
@@ -67,13 +68,20 @@ describe('a tokenizer that remembers long texts', () => {
     )
   })
 
-  test('and so does the scripted one', () => {
+  test('and so does the scripted one, also in long text without special tokens', () => {
+    const long = Array.from({ length: 40 }, (_, i) => `${'on the way '.repeat(9 * i)}${i % 7 === 6 ? 'é' : ''}${i}`)
+    const texts = long.map((_, i) => long.slice(0, i).join(''))
+    const fast = createScriptedTokenizer({ prefixUnits: 8 })
+    const slow = createScriptedTokenizer({ prefixUnits: Number.POSITIVE_INFINITY })
+    for (const text of texts) expect(fast.encode(text, PLAIN)).toEqual(slow.encode(text, PLAIN))
+
     const options = { end: '<end>', specials: ['<a>', '<a><b>'] }
     fc.assert(
       fc.property(fc.array(change, { minLength: 1, maxLength: 30 }), (changes) => {
-        compare(createScriptedTokenizer(options), createScriptedTokenizer(options), changes)
+        const slow = createScriptedTokenizer({ ...options, prefixUnits: Number.POSITIVE_INFINITY })
+        compare(createScriptedTokenizer({ ...options, prefixUnits: 8 }), slow, changes)
       }),
-      { numRuns: 20 },
+      { numRuns: 150 },
     )
   })
 })
