@@ -7,6 +7,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { stringify } from 'yaml'
 import { compose } from './compose.js'
 import type { OpenProgress } from './compose-embedded.js'
+import { composeFleet } from './compose-fleet.js'
 import { type Config, ConfigError, loadConfig, maskedConfig } from './config.js'
 import { loadCard, packageModels } from './model/card.js'
 import { importGguf } from './model/import.js'
@@ -25,6 +26,8 @@ interface ConfigFlags {
   readonly model?: string
   readonly logLevel?: string
   readonly scripted?: boolean
+  readonly backend?: readonly string[]
+  readonly workers?: string
 }
 
 const EXIT = { ok: 0, fault: 1, user: 2 } as const
@@ -39,6 +42,8 @@ function withConfigFlags(command: Command): Command {
     .option('-m, --model <name>', 'model.name: a card of models/ or the path of a GGUF file')
     .option('--log-level <level>', 'log.level')
     .option('--scripted', 'no model: answers with the prompt, for tests of clients')
+    .option('--backend <url...>', 'no engine: sends requests on to these servers')
+    .option('--workers <urls>', 'the same, with commas between')
 }
 
 function port(text: string): number {
@@ -55,14 +60,24 @@ function configFrom(flags: ConfigFlags): Config {
     'model.name': flags.model,
     'log.level': flags.logLevel,
     'backend.kind': flags.scripted === true ? 'scripted' : undefined,
+    backends: backendsOf(flags),
   })
+}
+
+/** Undefined: none was named. */
+function backendsOf({ backend = [], workers }: ConfigFlags): readonly { readonly url: string }[] | undefined {
+  const urls = [...backend, ...(workers?.split(',') ?? [])].map((url) => url.trim()).filter((url) => url !== '')
+  return urls.length === 0 ? undefined : urls.map((url) => ({ url: url.includes('://') ? url : `http://${url}` }))
 }
 
 async function serve(flags: ConfigFlags): Promise<void> {
   const config = configFrom(flags)
   const log = startLog(config.log.level)
   log.say('info', 'config', { config: maskedConfig(config) })
-  const program = await withProgress((progress) => compose(config, { progress }))
+  const program =
+    config.backends.length > 0
+      ? await composeFleet(config)
+      : await withProgress((progress) => compose(config, { progress }))
   stopOnSignal(log, () => program.stop())
   const url = await program.start()
   log.say('info', `listening on ${url}`, { url, model: program.model })

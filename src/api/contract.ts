@@ -4,7 +4,9 @@
 import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
-import type { ChatMessage, GenerateRequest, Tenant, ToolDefinition } from '../core/request.js'
+import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
+import type { RouteQuery } from '../router/contract.js'
+import type { MissReason } from './dialect/contract.js'
 
 /** A model as clients see it. */
 export interface ServedModel {
@@ -32,11 +34,16 @@ export interface Service {
   detokenize(model: ServedModel, ids: readonly number[]): string
   /** How one token is spelled in the vocabulary. */
   spellingOf(model: ServedModel, id: number): string
+  /**
+   * Why `request` could not reuse the prefix of the one whose answer had the id `previousId` (with its API's prefix);
+   * undefined: it could. Absent: nobody compares.
+   */
+  explainMiss?(request: GenerateRequest, previousId: string): MissReason | undefined
 }
 
 export type TokenizeInput =
   | { readonly kind: 'text'; readonly text: string; readonly bos: 'add' | 'none' }
-  | { readonly kind: 'chat'; readonly messages: readonly ChatMessage[]; readonly tools: readonly ToolDefinition[] }
+  | Extract<Prompt, { kind: 'chat' }>
 
 /** The slice of config `limits` that the HTTP side holds. */
 export interface ApiLimits {
@@ -76,4 +83,102 @@ export interface ApiOptions {
   readonly version: string
   /** The text of /metrics and its content type. */
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
+}
+
+// --- a fleet ---------------------------------------------------------------------------------------------------------
+
+/** A model of a fleet as clients see it. */
+export interface FleetModel {
+  readonly name: string
+  /** The object of /v1/models as the first member that has it writes it. */
+  readonly json: string
+  readonly contextLength?: number
+}
+
+/** A top-level member that a body gets, in place of one of that name where there is one. */
+export interface BodySetting {
+  readonly key: string
+  /** Raw text. */
+  readonly json: string
+}
+
+/** A body that is sent on as it came but for what is set; nothing of it is parsed for that. */
+export interface ForwardBody {
+  /** The raw text of a top-level member. */
+  member(key: string): string | undefined
+  /** `appended`: raw text of a message that is added behind the others. */
+  edited(settings: readonly BodySetting[], appended?: string): Buffer
+}
+
+/** A request in another dialect than some backends have: how it is asked as a chat, and its answer told in its own. */
+export interface Translation {
+  readonly body: ForwardBody
+  /** What the encoder says to events of the answer. */
+  event(event: GenerateEvent): string
+  /** Behind the last event: of a stream its ending, else the whole body. */
+  end(): string
+}
+
+/** A request on its way to a backend elsewhere. */
+export interface Forward {
+  readonly query: RouteQuery
+  readonly tenant: Tenant
+  readonly method: string
+  /** Without the query. */
+  readonly path: string
+  /** With it, as it was sent. */
+  readonly url: string
+  readonly headers: Readonly<Record<string, string>>
+  /** What the client authenticated with. */
+  readonly credentials: Readonly<Record<string, string>>
+  readonly body: ForwardBody
+  readonly stream: boolean
+  /** Usage goes to the client although it did not ask for it. */
+  readonly forceUsage: boolean
+  /** Undefined: there is no other dialect to ask in. @throws RefrainError where the body is refused. */
+  translate?(): Translation
+}
+
+/** Where a stream goes. */
+export interface ForwardSink {
+  /** Where the request was sent, for a header; again when it is sent to another. */
+  routed(route: string): void
+  /** The first content is about to come. */
+  begin(headers: Readonly<Record<string, string>>): void
+  write(bytes: Buffer | string): void
+}
+
+/** What a backend counted. */
+export interface ForwardUsage {
+  readonly promptTokens: number
+  readonly completionTokens: number
+  /** Undefined: it does not say. */
+  readonly cachedTokens?: number
+}
+
+export type Forwarded =
+  | { readonly kind: 'stream'; readonly usage?: ForwardUsage }
+  | {
+      readonly kind: 'whole'
+      readonly status: number
+      readonly headers: Readonly<Record<string, string>>
+      readonly body: Buffer
+      readonly usage?: ForwardUsage
+    }
+
+/** What the HTTP side needs of a fleet (serve-fleet.ts implements it). */
+export interface FleetService {
+  models(): readonly FleetModel[]
+  /**
+   * The name that a model has at its members; undefined: the first.
+   * @throws RefrainError `model_not_found`.
+   */
+  resolve(name: string | undefined): string
+  /** Tokens that a byte of a prompt for the model is worth, as observed. */
+  tokensPerByte(model: string): number
+  /**
+   * Sends a request to where its prefix is warm. @throws RefrainError, the signal's reason.
+   * What was written to the sink before a throw is whole events.
+   */
+  forward(asked: Forward, sink: ForwardSink, signal: AbortSignal): Promise<Forwarded>
 }

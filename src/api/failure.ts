@@ -1,20 +1,35 @@
 // Errors on their way to a client that has got no byte yet: the status, Retry-After and x-should-retry of the catalogue,
-// the body of OpenAI's shape. Invariant: whatever fastify or the parser of HTTP itself refuses looks the same.
+// the body of OpenAI's shape or of the API's own whose path or client it is. Invariant: whatever fastify or the parser of
+// HTTP itself refuses looks the same.
 
 import type { Socket } from 'node:net'
-import type { FastifyError, FastifyReply } from 'fastify'
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { ERRORS, isRetryable, RefrainError } from '../core/errors.js'
 import { note } from '../core/signals.js'
+import type { Dialect } from './dialect/contract.js'
+import * as dialects from './dialect/index.js'
 import { asRefrainError, errorBody } from './dialect/openai-shape.js'
 
 export function sendFailure(error: unknown, reply: FastifyReply): void {
   const known = asRefrainError(error)
   reply.code(known.status).headers(retryHeaders(known))
-  reply.type('application/json; charset=utf-8').send(errorBody(known))
+  const own = dialectOf(reply.request)?.errors
+  const body = own === undefined ? errorBody(known) : own.body(known, String(reply.getHeader('x-request-id') ?? ''))
+  reply.type('application/json; charset=utf-8').send(body)
+}
+
+/** Whose request it is: by its path, which may go on (`/v1/messages/count_tokens`), or by what its client sends. */
+function dialectOf({ url, headers }: FastifyRequest): Dialect | undefined {
+  const all = Object.values(dialects) as Dialect[]
+  const path = url.split('?')[0] ?? ''
+  return (
+    all.find((dialect) => path === dialect.path || path.startsWith(`${dialect.path}/`)) ??
+    all.find(({ errors }) => errors !== undefined && headers[errors.header] !== undefined)
+  )
 }
 
 /** What clients' retry loops look at. https://github.com/openai/openai-node (x-should-retry, retry-after-ms) */
-function retryHeaders(error: RefrainError): Record<string, string> {
+export function retryHeaders(error: RefrainError): Record<string, string> {
   const { retryAfterMs } = error
   return {
     'x-should-retry': String(isRetryable(error)),

@@ -7,7 +7,7 @@ import * as dialects from './dialect/index.js'
 import type { Route } from './route.js'
 
 /** The route that answers with the description of all others and of itself. */
-export function openapi(routes: readonly Route[], options: ApiOptions): Route {
+export function openapi(routes: readonly Route[], options: Pick<ApiOptions, 'version'>): Route {
   const own: Route = {
     method: 'GET',
     path: '/openapi.json',
@@ -40,7 +40,9 @@ function describe(routes: readonly Route[], version: string) {
         200: { description: 'The answer.' },
         default: {
           description: 'An error of the catalogue.',
-          content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
+          content: {
+            'application/json': { schema: dialect?.errors?.schema ?? { $ref: '#/components/schemas/Error' } },
+          },
         },
       },
     }

@@ -3,10 +3,17 @@
 // the one catalogue of errors, those of fastify and of the HTTP parser too.
 
 import { randomUUID } from 'node:crypto'
-import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, type HTTPMethods } from 'fastify'
+import Fastify, {
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type FastifyServerFactory,
+  type HTTPMethods,
+} from 'fastify'
 import { RefrainError } from '../core/errors.js'
 import type { Tenant } from '../core/request.js'
 import { Tally } from './answer.js'
+import { anthropicRoutes } from './anthropic-routes.js'
 import type { ApiOptions } from './contract.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
@@ -49,6 +56,33 @@ const CLOSE_MS = 2000
 export function createServer(options: ApiOptions): ApiServer {
   const active: Active = new Set()
   const state = { draining: false }
+  const app = createApp(options)
+  const generating = (Object.values(dialects) as Dialect[]).map(
+    (dialect): Route => ({
+      method: 'POST',
+      path: dialect.path,
+      right: 'tenant',
+      handler: generateRoute(dialect, options, active),
+    }),
+  )
+  const routes = [
+    ...generating,
+    ...anthropicRoutes(options),
+    ...modelRoutes(options),
+    ...opsRoutes(options, active, state),
+  ]
+  const all = [...routes, openapi(routes, options)]
+  addAccess(app, options, all, state)
+  for (const route of all) app.route({ method: route.method, url: route.path, handler: route.handler })
+  answerTheRest(app, all)
+  return apiServer(app, options, active, state)
+}
+
+/** What any server of this program needs, whatever it answers. */
+export type AppOptions = Pick<ApiOptions, 'limits' | 'clock' | 'access'>
+
+/** `serverFactory`: what stands in front of fastify. */
+export function createApp(options: AppOptions, serverFactory?: FastifyServerFactory): FastifyInstance {
   const app = Fastify({
     logger: false,
     bodyLimit: options.limits.bodyBytes,
@@ -61,6 +95,7 @@ export function createServer(options: ApiOptions): ApiServer {
     return503OnClosing: false,
     clientErrorHandler: refuseSocket,
     frameworkErrors: (error, _request, reply) => sendFailure(translate(error, options.limits.bodyBytes), reply),
+    ...(serverFactory && { serverFactory }),
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
@@ -69,21 +104,15 @@ export function createServer(options: ApiOptions): ApiServer {
     settle(request, { tally: new Tally(), model: '', failure, clock: options.clock })
     sendFailure(failure, reply)
   })
+  return app
+}
 
-  const generating = (Object.values(dialects) as Dialect[]).map(
-    (dialect): Route => ({
-      method: 'POST',
-      path: dialect.path,
-      right: 'tenant',
-      handler: generateRoute(dialect, options, active),
-    }),
-  )
-  const routes = [...generating, ...modelRoutes(options), ...opsRoutes(options, active, state)]
-  const all = [...routes, openapi(routes, options)]
-  addAccess(app, options, all, state)
-  for (const route of all) app.route({ method: route.method, url: route.path, handler: route.handler })
-  answerTheRest(app, all)
-
+export function apiServer(
+  app: FastifyInstance,
+  options: AppOptions,
+  active: Active,
+  state: { draining: boolean },
+): ApiServer {
   return {
     app,
     listen: (host, port) => app.listen({ host, port }),
@@ -102,7 +131,12 @@ export function createServer(options: ApiOptions): ApiServer {
 }
 
 /** The hooks in front of every body: id, drain, and the right that the route asks for. */
-function addAccess(app: FastifyInstance, options: ApiOptions, routes: readonly Route[], state: { draining: boolean }) {
+export function addAccess(
+  app: FastifyInstance,
+  options: AppOptions,
+  routes: readonly Route[],
+  state: { draining: boolean },
+) {
   const gate = createGate(options.access)
   const rights = new Map<string, Right>(routes.map((route) => [`${route.method} ${route.path}`, route.right]))
   app.decorateRequest('tenant', undefined as unknown as Tenant)
@@ -112,7 +146,9 @@ function addAccess(app: FastifyInstance, options: ApiOptions, routes: readonly R
   app.addHook('onRequest', async (request: FastifyRequest, reply: FastifyReply) => {
     request.tenant = DEFAULT_TENANT
     request.startedAt = options.clock.now()
-    reply.header('x-request-id', sentId(request) ?? request.id)
+    const id = sentId(request) ?? request.id
+    // Anthropic's clients look for it under its short name.
+    reply.header('x-request-id', id).header('request-id', id)
     const method = request.method === 'HEAD' ? 'GET' : request.method
     const right = rights.get(`${method} ${request.routeOptions.url}`) ?? 'anyone'
     request.tenant = gate.admit(request.headers, right)
@@ -134,7 +170,7 @@ function sentId(request: FastifyRequest): string | undefined {
 }
 
 /** OPTIONS of what there is, 405 for another method, 404 for the rest. */
-function answerTheRest(app: FastifyInstance, routes: readonly Route[]): void {
+export function answerTheRest(app: FastifyInstance, routes: readonly Route[]): void {
   const patterns = routes.map((route) => ({
     method: route.method as HTTPMethods,
     matches: new RegExp(`^${route.path.replace(/[.]/g, '\\.').replace(/:\w+/g, '[^/]+').replace('*', '.+')}$`),
@@ -151,6 +187,6 @@ function answerTheRest(app: FastifyInstance, routes: readonly Route[]): void {
   })
 }
 
-function draining(): RefrainError {
+export function draining(): RefrainError {
   return new RefrainError('draining', 'the server is shutting down', { retryAfterMs: DRAINING_RETRY_MS })
 }

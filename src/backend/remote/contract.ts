@@ -1,6 +1,7 @@
 // What a backend elsewhere is to the rest: a door that bytes go out of and come back through, and what it says of itself
 // when it is asked. Invariant: a failure of one exchange is told once, to that exchange alone; a status is no failure.
 
+import type { Clock } from '../../core/clock.js'
 import type { Priority } from '../../core/request.js'
 import type { MemberKind } from '../../router/contract.js'
 
@@ -122,6 +123,59 @@ export interface CallOptions {
   /** Undefined: the limit for questions. */
   readonly timeoutMs?: number
 }
+
+// --- an attempt ------------------------------------------------------------------------------------------------------
+
+/** What a backend counted; see usage.ts. */
+export interface RemoteUsage {
+  /** All of the prompt, what was cached included. */
+  readonly promptTokens: number
+  readonly completionTokens: number
+  /** Undefined: it does not say. */
+  readonly cachedTokens?: number
+}
+
+/** One attempt at one backend; see exchange.ts. */
+export interface ExchangeRequest {
+  readonly remote: Remote
+  readonly out: Outgoing
+  /** The path without the query: says how the answer is to be read. */
+  readonly path: string
+  /** Whether the answer is one of the dialects': others go through as they come. */
+  readonly isRead: boolean
+  /** A stream was asked for. */
+  readonly stream: boolean
+  /** Choices that a stream must complete. */
+  readonly choices: number
+  /** The client did not ask for usage: it is taken out of the stream. */
+  readonly hidesUsage: boolean
+  readonly clock: Clock
+  readonly signal: AbortSignal
+  /** The first content of a stream came. */
+  readonly onFirst: (headers: IncomingHeaders) => void
+  /** Whole events of a stream. */
+  readonly onEvents: (bytes: Buffer) => void
+}
+
+export type Ending =
+  /** An answer that is no stream: a body, or any status that is no success. */
+  | {
+      readonly kind: 'whole'
+      readonly status: number
+      readonly headers: IncomingHeaders
+      readonly body: Buffer
+      readonly usage?: RemoteUsage
+    }
+  | { readonly kind: 'stream'; readonly usage?: RemoteUsage }
+  | {
+      readonly kind: 'fault'
+      readonly fault: RemoteFault
+      /** Content had come. */
+      readonly begun: boolean
+      /** Likely an idle connection that was closed just then, and no more than that. */
+      readonly stale: boolean
+      readonly usage?: RemoteUsage
+    }
 
 // --- kinds -----------------------------------------------------------------------------------------------------------
 

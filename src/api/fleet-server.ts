@@ -1,0 +1,167 @@
+// The HTTP server in fleet mode. What generates, and every other POST that is not ours, goes to forward-route.ts before
+// fastify sees it; models, health, metrics and the operators' routes are fastify's. Invariant: both sides have one gate,
+// one drain and one shape of errors.
+
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { FastifyServerFactory } from 'fastify'
+import type { Clock } from '../core/clock.js'
+import { RefrainError } from '../core/errors.js'
+import type { ApiAccess, ApiLimits, FleetModel, FleetService } from './contract.js'
+import type { Dialect } from './dialect/contract.js'
+import * as dialects from './dialect/index.js'
+import { forwardRoute, GENERATING } from './forward-route.js'
+import { createGate, isLoopback } from './gate.js'
+import type { Active } from './generate-route.js'
+import { openapi } from './openapi.js'
+import type { Route } from './route.js'
+import { type ApiServer, addAccess, answerTheRest, apiServer, createApp, draining } from './server.js'
+
+export interface FleetServerOptions {
+  readonly fleet: FleetService
+  readonly limits: ApiLimits
+  readonly access: ApiAccess
+  readonly clock: Clock
+  readonly keepaliveMs: number
+  readonly sessionSignals: readonly string[]
+  readonly forceUsage: boolean
+  /** fleet.memoBytes */
+  readonly memoBytes: number
+  readonly version: string
+  readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
+  /** Whether a request sent now would be answered, and what is degraded. */
+  readonly ready: () => { readonly ready: boolean; readonly notes: readonly string[] }
+  /** The operators' routes: /v1/route, /v1/backends, ... */
+  readonly routes: readonly Route[]
+}
+
+/** Paths outside of /v1 that engines have and that go through. */
+const ENGINE_PATHS = new Set([
+  '/tokenize',
+  '/detokenize',
+  '/rerank',
+  '/v2/rerank',
+  '/score',
+  '/pooling',
+  '/classify',
+  '/generate',
+  '/completion',
+  '/infill',
+  '/apply-template',
+])
+
+export function createFleetServer(options: FleetServerOptions): ApiServer {
+  const active: Active = new Set()
+  const state = { draining: false }
+  const own = [...options.routes, ...fleetOps(options, state)]
+  const { limits } = options
+  const forward = forwardRoute({ ...options, gate: createGate(options.access), active, state, draining })
+  const isOurs = ownPaths(own)
+  const isForwarded = ({ method, url = '/' }: IncomingMessage) => {
+    if (method !== 'POST') return false
+    const question = url.indexOf('?')
+    const path = question < 0 ? url : url.slice(0, question)
+    if (GENERATING.has(path)) return true
+    return (path.startsWith('/v1/') || ENGINE_PATHS.has(path)) && !isOurs(path)
+  }
+  const serverFactory: FastifyServerFactory = (handler) => {
+    const listener = (request: IncomingMessage, response: ServerResponse) =>
+      isForwarded(request) ? forward(request, response) : handler(request, response)
+    const server = createServer(
+      { requestTimeout: limits.receiveMs, headersTimeout: limits.receiveMs, connectionsCheckingInterval: 1000 },
+      listener,
+    )
+    // Between two requests of an agent a tool runs.
+    server.keepAliveTimeout = 72_000
+    return server
+  }
+  const app = createApp(options, serverFactory)
+  const generating = (Object.values(dialects) as Dialect[]).map(forwarded)
+  const ours = [...own, openapi([...generating, ...own], options)]
+  const all = [...generating, ...ours]
+  addAccess(app, options, all, state)
+  for (const route of ours) app.route({ method: route.method, url: route.path, handler: route.handler })
+  answerTheRest(app, all)
+  return apiServer(app, options, active, state)
+}
+
+/** For descriptions, and for what is said to other methods: requests themselves never get as far as fastify. */
+function forwarded({ path }: Dialect): Route {
+  const handler = () => {
+    throw new Error(`${path} is sent on before fastify sees it`)
+  }
+  return { method: 'POST', path, right: 'tenant', handler }
+}
+
+function ownPaths(routes: readonly Route[]): (path: string) => boolean {
+  const patterns = routes.map(
+    ({ path }) => new RegExp(`^${path.replace(/[.]/g, '\\.').replace(/:\w+/g, '[^/]+').replace('*', '.+')}$`),
+  )
+  return (path) => patterns.some((pattern) => pattern.test(path))
+}
+
+function fleetOps(options: FleetServerOptions, state: { readonly draining: boolean }): Route[] {
+  const { fleet, access } = options
+  return [
+    {
+      method: 'GET',
+      path: '/health',
+      right: 'anyone',
+      summary: 'Whether the process answers.',
+      handler: () => ({ status: 'ok' }),
+    },
+    {
+      method: 'GET',
+      path: '/ready',
+      right: 'anyone',
+      summary: '200 once a request would be answered; `notes` say what is degraded.',
+      handler: (_request, reply) => {
+        const { ready, notes } = options.ready()
+        reply.code(ready && !state.draining ? 200 : 503)
+        const all = [...(state.draining ? ['the server is shutting down'] : []), ...notes]
+        return { status: ready && !state.draining ? 'ready' : 'not ready', notes: all }
+      },
+    },
+    {
+      method: 'GET',
+      path: '/metrics',
+      right: isLoopback(access.host) ? 'anyone' : 'admin',
+      summary: 'Counters and histograms in the text format of Prometheus.',
+      handler: async (_request, reply) => {
+        const { type, text } = await options.metrics()
+        return reply.type(type).send(text)
+      },
+    },
+    {
+      method: 'GET',
+      path: '/v1/models',
+      right: 'tenant',
+      summary: 'Lists the models of all backends.',
+      handler: (_request, reply) =>
+        reply
+          .type('application/json; charset=utf-8')
+          .send(`{"object":"list","data":[${fleet.models().map(modelJson).join(',')}]}`),
+    },
+    {
+      method: 'GET',
+      path: '/v1/models/*',
+      right: 'tenant',
+      summary: 'One model, by its name or by an alias.',
+      handler: (request, reply) => {
+        const name = fleet.resolve((request.params as { '*': string })['*'])
+        const model = fleet.models().find((each) => each.name === name)
+        if (model === undefined) throw new RefrainError('model_not_found', `The model '${name}' does not exist`)
+        return reply.type('application/json; charset=utf-8').send(modelJson(model))
+      },
+    },
+  ]
+}
+
+/** The backend's own object, under the name that clients use, with the window under every name that they look for. */
+function modelJson({ name, json, contextLength }: FleetModel): string {
+  const window = contextLength
+  const sizes =
+    window === undefined
+      ? {}
+      : { max_model_len: window, context_length: window, context_window: window, max_context: window }
+  return JSON.stringify({ ...JSON.parse(json), ...sizes, id: name })
+}

@@ -1,0 +1,355 @@
+// A request that is sent on: bytes in, bytes out, one settled-signal at the end whatever happened. It answers Node's own
+// request and response, because what a framework adds would be a third of what a request costs here. Invariant: gate,
+// limits, errors and keepalives are those of the other routes; a client's leaving ends the work wherever it is. Steps 1,
+// 2 and 12 in fleet mode.
+
+import { isUtf8 } from 'node:buffer'
+import { randomBytes } from 'node:crypto'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Clock } from '../core/clock.js'
+import { ERRORS, type ErrorCode, RefrainError } from '../core/errors.js'
+import type { Tenant } from '../core/request.js'
+import { requestSettled } from '../core/signals.js'
+import type { RouteQuery } from '../router/contract.js'
+import { ClientGone } from './answer.js'
+import { edited, forwardBody } from './body-edit.js'
+import { BodyMemo } from './body-memo.js'
+import { BodyScan } from './body-scan.js'
+import type { ApiLimits, FleetService, Forward, Forwarded, ForwardUsage } from './contract.js'
+import { asRefrainError } from './dialect/openai-shape.js'
+import { reportFault, retryHeaders } from './failure.js'
+import { type FailureShape, shapeOf } from './forward-failure.js'
+import { ForwardStream } from './forward-stream.js'
+import type { Gate } from './gate.js'
+import type { Active } from './generate-route.js'
+import { queryOf } from './route-query.js'
+
+export interface ForwardOptions {
+  readonly fleet: FleetService
+  readonly gate: Gate
+  readonly limits: ApiLimits
+  readonly clock: Clock
+  readonly keepaliveMs: number
+  readonly sessionSignals: readonly string[]
+  readonly forceUsage: boolean
+  /** fleet.memoBytes */
+  readonly memoBytes: number
+  readonly active: Active
+  readonly state: { readonly draining: boolean }
+  readonly draining: () => RefrainError
+}
+
+export type ForwardHandler = (request: IncomingMessage, response: ServerResponse) => void
+
+/** Paths whose bodies have the conversation that routing goes by, and whose answers are read. */
+export const GENERATING: ReadonlySet<string> = new Set([
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/messages',
+  '/v1/responses',
+])
+
+const CLIENT_GONE_STATUS = 499
+
+/** One request, as far as it has come. */
+interface Passage {
+  readonly id: string
+  readonly startedAt: number
+  readonly path: string
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly stop: AbortController
+  readonly shape: FailureShape
+  readonly headers: Record<string, string>
+  tenant: Tenant | undefined
+  query: RouteQuery | undefined
+  stream: ForwardStream | undefined
+  firstAt: number | undefined
+  first: Buffer | string | undefined
+  last: Buffer | string | undefined
+}
+
+export function forwardRoute(options: ForwardOptions): ForwardHandler {
+  const memo = new BodyMemo(options.memoBytes)
+  return (request, response) => {
+    const passage = begun(request, response, options.clock)
+    options.active.add(passage.stop)
+    response.once('close', () => {
+      if (!response.writableFinished) passage.stop.abort(new ClientGone())
+    })
+    pass(passage, options, memo).then(
+      (forwarded) => settle(passage, options, { forwarded }),
+      (failure) => {
+        refuse(passage, failure)
+        settle(passage, options, { failure })
+      },
+    )
+  }
+}
+
+/** In order: let in, read, understood, sent on, answered. @throws whatever ends it. */
+async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): Promise<Forwarded> {
+  const { request, path, stop } = passage
+  passage.tenant = options.gate.admit(request.headers, 'tenant') //   unauthorized, forbidden
+  if (options.state.draining) throw options.draining()
+  checkHeaders(request) //                                            unsupported_media_type
+  const bytes = await readBytes(request, options.limits.bodyBytes) // body_too_large
+  const isJson = isJsonBody(request)
+  const scan = new BodyScan(isJson ? checked(bytes) : EMPTY, GENERATING.has(path) ? memo : undefined) // invalid_json
+  const asked = askedOf(passage, scan, options) //                    model_not_found, invalid_request
+  const forward = isJson ? asked : { ...asked, body: { member: () => undefined, edited: () => bytes } }
+  if (forward.stream) passage.stream = streamOf(passage, options)
+  const forwarded = await options.fleet.forward(forward, sinkOf(passage, options), stop.signal)
+  answer(passage, forwarded)
+  return forwarded
+}
+
+const EMPTY = Buffer.from('{}')
+
+function begun(request: IncomingMessage, response: ServerResponse, clock: Clock): Passage {
+  const url = request.url ?? '/'
+  const question = url.indexOf('?')
+  const path = question < 0 ? url : url.slice(0, question)
+  const sentId = request.headers['x-request-id']
+  const id = randomBytes(16).toString('hex')
+  const isHarmless = typeof sentId === 'string' && /^[\w.:-]{1,128}$/.test(sentId)
+  return {
+    id,
+    startedAt: clock.now(),
+    path,
+    request,
+    response,
+    stop: new AbortController(),
+    shape: shapeOf(path),
+    headers: { 'x-request-id': isHarmless ? sentId : id },
+    tenant: undefined,
+    query: undefined,
+    stream: undefined,
+    firstAt: undefined,
+    first: undefined,
+    last: undefined,
+  }
+}
+
+function checkHeaders({ headers, method }: IncomingMessage): void {
+  const encoding = headers['content-encoding']
+  if (encoding !== undefined && encoding !== 'identity') {
+    throw new RefrainError('unsupported_media_type', 'compressed bodies are not read; send it plain')
+  }
+  if (method === 'POST' && headers['content-type'] === undefined) {
+    throw new RefrainError('unsupported_media_type', ERRORS.unsupported_media_type.sentence)
+  }
+}
+
+function isJsonBody({ headers, url }: IncomingMessage): boolean {
+  const type = headers['content-type'] ?? ''
+  if (/^application\/([\w.-]+\+)?json\b/i.test(type)) return true
+  // Uploads (audio, files) go through on routes that are not ours to read.
+  if (GENERATING.has((url ?? '').split('?')[0] ?? '')) {
+    throw new RefrainError('unsupported_media_type', ERRORS.unsupported_media_type.sentence)
+  }
+  return false
+}
+
+function readBytes(request: IncomingMessage, limit: number): Promise<Buffer> {
+  const tooLarge = () => new RefrainError('body_too_large', `the body is larger than ${limit} bytes (limits.bodyBytes)`)
+  return new Promise((resolve, reject) => {
+    if (Number(request.headers['content-length']) > limit) return reject(tooLarge())
+    const parts: Buffer[] = []
+    let bytes = 0
+    request.on('data', (chunk: Buffer) => {
+      bytes += chunk.length
+      if (bytes > limit) {
+        reject(tooLarge())
+        request.removeAllListeners('data').resume()
+      } else parts.push(chunk)
+    })
+    request.once('end', () => resolve(parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)))
+    request.once('error', () => reject(new ClientGone()))
+  })
+}
+
+function checked(bytes: Buffer): Buffer {
+  if (bytes.length === 0) throw new RefrainError('invalid_json', 'the body is empty')
+  if (!isUtf8(bytes)) throw new RefrainError('invalid_json', 'the body is not valid UTF-8')
+  return bytes
+}
+
+/** Headers of a client that mean something to a backend; its credentials are not among them. */
+const PASSED = [
+  'content-type',
+  'accept',
+  'user-agent',
+  'traceparent',
+  'tracestate',
+  'anthropic-version',
+  'anthropic-beta',
+  'openai-organization',
+  'openai-project',
+]
+
+function askedOf(passage: Passage, scan: BodyScan, options: ForwardOptions): Forward {
+  const { request, path, id } = passage
+  const tenant = passage.tenant as Tenant
+  const { fleet, sessionSignals, forceUsage } = options
+  const arrived = { id, tenant, headers: request.headers, scan }
+  const sent = queryOf(arrived, { sessionSignals, tokensPerByte: (model) => fleet.tokensPerByte(model) })
+  const model = fleet.resolve(sent.model || undefined)
+  const query = model === sent.model ? sent : { ...sent, model }
+  passage.query = query
+  const headers: Record<string, string> = { 'x-request-id': passage.headers['x-request-id'] as string }
+  for (const name of PASSED) {
+    const value = request.headers[name]
+    if (typeof value === 'string') headers[name] = value
+  }
+  const credentials: Record<string, string> = {}
+  for (const name of ['authorization', 'x-api-key']) {
+    const value = request.headers[name]
+    if (typeof value === 'string') credentials[name] = value
+  }
+  const rename =
+    model === sent.model || scan.members.length === 0 ? [] : [{ key: 'model', json: JSON.stringify(model) }]
+  const plain = forwardBody(scan)
+  const body =
+    rename.length === 0
+      ? plain
+      : {
+          ...plain,
+          edited: (settings: Parameters<typeof edited>[1], appended?: string) =>
+            edited(scan, [...rename, ...settings], appended),
+        }
+  return {
+    query,
+    tenant,
+    method: request.method ?? 'POST',
+    path,
+    url: request.url ?? path,
+    headers,
+    credentials,
+    body,
+    stream: GENERATING.has(path) && scan.value('stream') === true,
+    forceUsage,
+  }
+}
+
+function streamOf(passage: Passage, { clock, keepaliveMs, limits }: ForwardOptions): ForwardStream {
+  const { response, shape, stop, headers } = passage
+  const onSlow = () =>
+    stop.abort(
+      new RefrainError('slow_reader', `more than ${limits.unsentBytes} bytes waited for the client to read them`),
+    )
+  const { unsentBytes } = limits
+  return new ForwardStream({ response, clock, keepaliveMs, keepalive: shape.keepalive, unsentBytes, onSlow }, headers)
+}
+
+function sinkOf(passage: Passage, { clock }: ForwardOptions) {
+  return {
+    routed(route: string) {
+      passage.headers['x-refrain-route'] = route
+    },
+    begin(headers: Readonly<Record<string, string>>) {
+      passage.firstAt ??= clock.now()
+      passage.stream?.open(headers)
+    },
+    write(bytes: Buffer | string) {
+      passage.first ??= bytes
+      passage.last = bytes
+      passage.stream?.write(bytes)
+    },
+  }
+}
+
+function answer(passage: Passage, forwarded: Forwarded): void {
+  const { stream, response, headers } = passage
+  if (forwarded.kind === 'stream') {
+    stream?.end('')
+    return
+  }
+  // It came after the first keepalive: its status can no longer be told.
+  if (stream?.isOpen === true) throw refusalOf(forwarded)
+  stream?.stop()
+  const { status, body, usage } = forwarded
+  response.writeHead(status, {
+    ...forwarded.headers,
+    ...headers,
+    ...(usage?.cachedTokens !== undefined && { 'x-refrain-cache': cacheHeader(usage) }),
+    'content-length': body.length,
+  })
+  response.end(body)
+}
+
+/** What a backend refused with, as an error of ours: it is told in-band. */
+function refusalOf({ status, body }: Extract<Forwarded, { kind: 'whole' }>): RefrainError {
+  const message = /"message":\s*"((?:[^"\\]|\\.)*)"/.exec(body.toString('utf8', 0, 16_384))?.[1]
+  const code = status === 429 ? 'queue_full' : status >= 500 ? 'engine_failed' : 'invalid_request'
+  return new RefrainError(code, message === undefined ? `the backend answers ${status}` : JSON.parse(`"${message}"`))
+}
+
+function cacheHeader({ promptTokens, cachedTokens = 0 }: ForwardUsage): string {
+  return `cached=${cachedTokens}, computed=${promptTokens - cachedTokens}`
+}
+
+/** Tells a failure: with a status while no byte is out, in-band after that, not at all to a client that is gone. */
+function refuse(passage: Passage, failure: unknown): void {
+  const { response, request, stream, shape, headers, first, last } = passage
+  stream?.stop()
+  if (failure instanceof ClientGone || response.destroyed) {
+    response.destroy()
+    return
+  }
+  const error = asRefrainError(failure)
+  if (error.code === 'internal') reportFault(failure)
+  if (error.code === 'slow_reader') response.destroy()
+  else if (response.headersSent) response.end(shape.event(error, { first, last }))
+  else {
+    const body = shape.body(error)
+    // What is left of a body that is not read would be taken for the next request.
+    const close = !request.complete ? { connection: 'close' } : {}
+    const type = { 'content-type': 'application/json; charset=utf-8', 'content-length': Buffer.byteLength(body) }
+    response.writeHead(error.status, { ...headers, ...retryHeaders(error), ...close, ...type })
+    response.end(body)
+  }
+}
+
+interface Outcome {
+  readonly forwarded?: Forwarded
+  readonly failure?: unknown
+}
+
+function settle(passage: Passage, { active, clock }: ForwardOptions, { forwarded, failure }: Outcome): void {
+  active.delete(passage.stop)
+  if (!requestSettled.channel.hasSubscribers) return
+  const { usage } = forwarded ?? {}
+  const now = clock.now()
+  const { startedAt, query, tenant, path, firstAt } = passage
+  const cached = usage?.cachedTokens ?? 0
+  const error = errorOf(failure)
+  requestSettled.publish({
+    id: passage.id,
+    tenant: tenant?.name ?? '',
+    route: path,
+    model: query?.model ?? '',
+    status: statusOf(forwarded, failure),
+    ...(error !== undefined && { error }),
+    promptTokens: usage?.promptTokens ?? 0,
+    completionTokens: usage?.completionTokens ?? 0,
+    working: 0,
+    memory: cached,
+    disk: 0,
+    computed: (usage?.promptTokens ?? 0) - cached,
+    ...(firstAt !== undefined && { ttftMs: firstAt - startedAt }),
+    durationMs: now - startedAt,
+    ...(query?.session !== undefined && { session: query.session }),
+  })
+}
+
+function errorOf(failure: unknown): ErrorCode | 'client_gone' | undefined {
+  if (failure === undefined) return undefined
+  return failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
+}
+
+function statusOf(forwarded: Forwarded | undefined, failure: unknown): number {
+  if (failure instanceof ClientGone) return CLIENT_GONE_STATUS
+  if (failure !== undefined) return asRefrainError(failure).status
+  return forwarded?.kind === 'whole' ? forwarded.status : 200
+}

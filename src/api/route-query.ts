@@ -1,0 +1,121 @@
+// What the router is asked: a body and its headers as a RouteQuery, without rendering anything. Invariant: it carries
+// hashes and counts, never text. Step 2 in fleet mode; also what the dry run of /v1/route is made of.
+
+import type { Priority, Tenant } from '../core/request.js'
+import type { RouteQuery, SegmentChain } from '../router/contract.js'
+import { type BodyScan, type Links, ROLES } from './body-scan.js'
+import { invalid } from './dialect/fields.js'
+import { lightBody } from './light-body.js'
+import { classify } from './request-class.js'
+import { CHAIN_START, chained, type Digest, digestOf, nameOf } from './segment-hash.js'
+import { type RequestHeaders, sessionSignal } from './session-signal.js'
+
+export interface Arrived {
+  readonly id: string
+  readonly tenant: Tenant
+  readonly headers: RequestHeaders
+  readonly scan: BodyScan
+}
+
+export interface QueryOptions {
+  /** Where a session's key is looked for; see session-signal.ts. */
+  readonly sessionSignals: readonly string[]
+  /** Tokens of a byte of a prompt for the model: observed, a quarter until then. */
+  tokensPerByte(model: string): number
+}
+
+const PRIORITIES: readonly string[] = ['interactive', 'auxiliary', 'background'] satisfies Priority[]
+/** Of a prompt that is one text (Completions), a segment. */
+const PIECE_BYTES = 1024
+
+/** @throws RefrainError `invalid_request` naming the header. */
+export function queryOf({ id, tenant, headers, scan }: Arrived, options: QueryOptions): RouteQuery {
+  const body = lightBody(scan)
+  const { session, parentSession } = sessionSignal(headers, body, options.sessionSignals)
+  const { requestClass = 'main' } = classify(headers, body)
+  const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
+  const priority = headers['x-refrain-priority'] ?? (isSide ? 'auxiliary' : 'interactive')
+  if (typeof priority !== 'string' || !PRIORITIES.includes(priority)) {
+    throw invalid('x-refrain-priority', `must be one of ${PRIORITIES.join(', ')}`)
+  }
+  const model = typeof body['model'] === 'string' ? body['model'] : ''
+  const salt = body['cache_salt']
+  const segments = segmentsOf(scan, options.tokensPerByte(model))
+  return {
+    id,
+    model,
+    tenant: tenant.name,
+    salt: typeof salt === 'string' && salt !== '' ? `${tenant.salt}/${salt}` : tenant.salt,
+    ...(session !== undefined && { session }),
+    ...(parentSession !== undefined && { parentSession }),
+    requestClass,
+    priority: priority as Priority,
+    segments,
+    promptTokens: segments.tokens.at(-1) ?? 0,
+    estimated: true,
+  }
+}
+
+/** Tools, system, then each message; of a plain prompt pieces of equal length. */
+export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain {
+  const hashes: string[] = []
+  const lengths: number[] = []
+  let chain: Digest = CHAIN_START
+  const add = (digest: Digest, length: number) => {
+    chain = chained(chain, digest)
+    hashes.push(nameOf(chain))
+    lengths.push(length)
+  }
+  for (const key of ['tools', 'system', 'instructions']) {
+    const member = scan.member(key)
+    const digest = scan.digest(key)
+    if (member !== undefined && digest !== undefined) add(digest, member.end - member.start)
+  }
+  const { starts, ends, roles } = scan.elements
+  let head = hashes.length
+  while (head - hashes.length < roles.length && isSystem(roles[head - hashes.length] as number)) head++
+  if (starts.length === 0) addPieces(scan, add)
+  else {
+    const { names } = linksOf(scan, chain)
+    for (let i = 0; i < starts.length; i++) {
+      hashes.push(names[i] as string)
+      lengths.push((ends[i] as number) - (starts[i] as number))
+    }
+  }
+  let bytes = 0
+  const tokens = lengths.map((length) => {
+    bytes += length
+    return Math.ceil(bytes * tokensPerByte)
+  })
+  return { hashes, tokens, head }
+}
+
+/** The chain over the elements; of those that were known, the earlier one where its beginning is the same. */
+function linksOf(scan: BodyScan, behind: Digest): Links {
+  const { digests } = scan.elements
+  const before = scan.links
+  const isSame = before?.behind.high === behind.high && before.behind.low === behind.low
+  const known = isSame ? Math.min(scan.known, before.chain.length) : 0
+  const chain = isSame ? before.chain.slice(0, known) : []
+  const names = isSame ? before.names.slice(0, known) : []
+  for (let i = known; i < digests.length; i++) {
+    const link = chained(chain[i - 1] ?? behind, digests[i] as Digest)
+    chain.push(link)
+    names.push(nameOf(link))
+  }
+  scan.links = { behind, chain, names }
+  return scan.links
+}
+
+function isSystem(role: number): boolean {
+  return ROLES[role] === 'system' || ROLES[role] === 'developer'
+}
+
+function addPieces(scan: BodyScan, add: (digest: Digest, length: number) => void): void {
+  const text = scan.member('prompt') ?? scan.member('input')
+  if (text === undefined) return
+  for (let start = text.start; start < text.end; start += PIECE_BYTES) {
+    const end = Math.min(text.end, start + PIECE_BYTES)
+    add(digestOf(scan.bytes, start, end), end - start)
+  }
+}
