@@ -46,5 +46,5 @@ test.skipIf(!present)('every recorded chat request is answered (needs ../shared)
     if (typeof named === 'string') for (const field of named.split(', ')) ignored.add(field)
   }
   expect(refused).toEqual([])
-  expect([...ignored]).toEqual(['reasoning_effort'])
+  expect([...ignored]).toEqual([])
 })
