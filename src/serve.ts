@@ -13,6 +13,7 @@ import { callConstraint } from './prompt/call-constraint.js'
 import type { ChatTemplate, ModelFormats, Rendered, RenderOptions, Tokenizer } from './prompt/contract.js'
 import { echoing } from './prompt/echo.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
+import { reasoningApart } from './prompt/inline-reasoning.js'
 import { pinsOf } from './prompt/pins.js'
 import { asSent } from './prompt/retention/as-sent.js'
 import { requireReasoning } from './prompt/retention/required.js'
@@ -64,7 +65,7 @@ export function createService(parts: ServeParts): Service {
 
   async function* generate(asked: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
     const model = resolve(asked.model || undefined) //            model_not_found
-    const tidy = tidied(asked, parts.hygiene)
+    const tidy = tidied(asked, model, parts.hygiene)
     const recalled = await recalledIn(tidy, model, parts.replies)
     const request = retained(tidy, model, recalled) //            reasoning_missing
     const facts = factsOf(request, model, parts.sessions)
@@ -112,11 +113,12 @@ export function createService(parts: ServeParts): Service {
   }
 }
 
-/** A chat without what clients put in front of it and change from request to request. */
-function tidied(request: GenerateRequest, rules: readonly HygieneRule[] | undefined): GenerateRequest {
+/** A chat without what clients put in front of it and change from request to request, reasoning in its own place. */
+function tidied(request: GenerateRequest, { formats }: ModelParts, rules?: readonly HygieneRule[]): GenerateRequest {
   const { prompt } = request
   if (prompt.kind !== 'chat') return request
-  const messages = tidy(prompt.messages, rules)
+  const tidied = tidy(prompt.messages, rules)
+  const messages = prompt.continueFinal === true ? tidied : reasoningApart(tidied, formats)
   return messages === prompt.messages ? request : { ...request, prompt: { ...prompt, messages } }
 }
 
@@ -275,10 +277,8 @@ function recorded(
     transcript,
     scope: scopeOf(request, model),
     eosTokenIds: tokenizer.eosTokenIds,
-    textOf(ids) {
-      const stream = tokenizer.stream(visibleSpecials)
-      return ids.map((id) => stream.push(id)).join('') + stream.end()
-    },
+    stopTokenIds: request.stopTokenIds,
+    bytesOf: (id) => (visibleSpecials.includes(id) ? Buffer.from(tokenizer.spellingOf(id)) : tokenizer.bytesOf(id)),
     keep: (reply, keys) =>
       replies.keep({ tenant: tenant.salt, ...(session !== undefined && { session }), ...keys, after, reply }),
   })

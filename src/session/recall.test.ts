@@ -12,6 +12,8 @@ const EOS = 0
 const scope: TranscriptScope = { tenantSalt: 't', model: 'm' }
 const cache = { working: 0, memory: 0, disk: 0, computed: 1 }
 const textOf = (ids: readonly number[]) => String.fromCodePoint(...ids)
+const bytesOf = (id: number) => Buffer.from(id === EOS ? '' : String.fromCodePoint(id))
+const STOP = 0x2603
 
 interface Answer {
   readonly content?: string
@@ -58,7 +60,16 @@ async function turn(messages: readonly ChatMessage[], answer: Answer, how: Turne
       reply,
       ...(keys as { transcript: string }),
     })
-  const options = { opening: '<a>', begun, transcript, scope: of, eosTokenIds: [EOS], textOf, keep }
+  const options = {
+    opening: '<a>',
+    begun,
+    transcript,
+    scope: of,
+    eosTokenIds: [EOS],
+    stopTokenIds: [STOP],
+    bytesOf,
+    keep,
+  }
   for await (const _ of recordReplies(answered(answer), options)) {
     // The events pass.
   }
@@ -218,26 +229,31 @@ describe('what was sampled', () => {
 
   test('all of it where the length ended it, without the token where one stopped it', async () => {
     expect(await idsOf({ content: 'abc', sampled: letters('abc'), end: { reason: 'length' } })).toEqual(['abc', ''])
-    expect(await idsOf({ content: 'abc', sampled: letters('abcX') })).toEqual(['abc', ''])
+    expect(await idsOf({ content: 'abc', sampled: [...letters('abc'), STOP] })).toEqual(['abc', ''])
+    // A constraint may end an answer without any such token.
+    expect(await idsOf({ content: 'abc', sampled: letters('abc') })).toEqual(['abc', ''])
   })
 
   test('up to the stop string, and what is visible behind the last whole token', async () => {
     const end = { reason: 'stop', stopString: 'END' } as const
     expect(await idsOf({ content: 'abc', sampled: letters('abcEND'), end })).toEqual(['abc', ''])
-    const store = open()
-    const wide = (ids: readonly number[]) => ids.map((id) => ['ab', 'cEND', ''][id - 1]).join('')
-    const { transcript } = await ask([user('hi')], { store })
-    const kept: string[] = []
-    const events = answered({ content: 'abc', sampled: [1, 2], end })
-    const options = { opening: '', begun: '', transcript, scope, eosTokenIds: [EOS] }
-    for await (const _ of recordReplies(events, {
-      ...options,
-      textOf: wide,
-      keep: ({ ids, rest }) => kept.push(`${ids.join()}+${rest}`),
-    })) {
-      // The events pass.
+    const kept = async (content: string, tokens: readonly string[]) => {
+      const { transcript } = await ask([user('hi')], { store: open() })
+      const options = { opening: '', begun: '', transcript, scope, eosTokenIds: [EOS], stopTokenIds: [] }
+      const found: string[] = []
+      const events = answered({ content, sampled: tokens.map((_, i) => i + 1), end })
+      for await (const _ of recordReplies(events, {
+        ...options,
+        bytesOf: (id) => Buffer.from(tokens[id - 1] as string, 'latin1'),
+        keep: ({ ids, rest }) => found.push(`${ids.join()}+${rest}`),
+      })) {
+        // The events pass.
+      }
+      return found
     }
-    expect(kept).toEqual(['1+c'])
+    expect(await kept('abc', ['ab', 'cEND'])).toEqual(['1+c'])
+    expect(await kept('aé', ['a\xc3', '\xa9', 'END'])).toEqual(['1,2+'])
+    expect(await kept('aéc', ['a', '\xc3', '\xa9cEND'])).toEqual(['1+éc'])
   })
 
   test('nothing of a request that did not finish, of an empty answer, or of one that went on behind its end', async () => {

@@ -12,8 +12,10 @@ export interface RecorderOptions {
   /** The assistant's words in the prompt that are continued. */
   readonly begun: string
   readonly eosTokenIds: readonly number[]
-  /** The visible text of ids, as the events have it. */
-  textOf(ids: readonly number[]): string
+  /** The request's own: a token of these ends an answer and is none of its text. */
+  readonly stopTokenIds: readonly number[]
+  /** UTF-8 of a token's visible text. */
+  bytesOf(id: number): Uint8Array
   /** What has been said up to the answer, and whose conversation it is. */
   readonly transcript: Transcript
   readonly scope: TranscriptScope
@@ -68,15 +70,14 @@ class Answer {
 }
 
 function keep({ ids, text, content, reasoning, calls, end }: Answer, options: RecorderOptions): void {
-  const { opening, begun, eosTokenIds, textOf } = options
+  const { opening, begun, eosTokenIds, stopTokenIds } = options
   if (end === undefined) return
   const last = ids.at(-1)
-  const isEos = last !== undefined && eosTokenIds.includes(last)
-  const isStopToken = end.reason === 'stop' && end.stopString === undefined
-  const sampled = isEos || isStopToken ? ids.slice(0, -1) : ids
+  const isEnd = last !== undefined && (eosTokenIds.includes(last) || stopTokenIds.includes(last))
+  const sampled = isEnd ? ids.slice(0, -1) : ids
   // A model that was told to go on behind its end: no template has a form for that.
   if (sampled.some((id) => eosTokenIds.includes(id))) return
-  const cut = end.stopString === undefined ? { ids: sampled, rest: '' } : cutAt(sampled, text, textOf)
+  const cut = end.stopString === undefined ? { ids: sampled, rest: '' } : cutAt(sampled, text, options.bytesOf)
   const message: ReplyMessage = {
     content: begun + content,
     ...(reasoning !== '' && { reasoning }),
@@ -99,12 +100,18 @@ function keep({ ids, text, content, reasoning, calls, end }: Answer, options: Re
 function cutAt(
   ids: readonly number[],
   text: string,
-  textOf: RecorderOptions['textOf'],
+  bytesOf: RecorderOptions['bytesOf'],
 ): { ids: number[]; rest: string } {
-  for (let count = ids.length; count > 0; count--) {
-    const kept = ids.slice(0, count)
-    const shown = textOf(kept)
-    if (text.startsWith(shown)) return { ids: kept, rest: text.slice(shown.length) }
+  const visible = Buffer.from(text, 'utf8')
+  let [at, count, end] = [0, 0, 0]
+  for (const [i, id] of ids.entries()) {
+    const bytes = bytesOf(id)
+    if (!visible.subarray(at, at + bytes.length).equals(bytes)) break
+    at += bytes.length
+    // Not within a character: the rest is text of its own.
+    if (((visible[at] ?? 0) & 0xc0) === 0x80) continue
+    count = i + 1
+    end = at
   }
-  return { ids: [], rest: text }
+  return { ids: ids.slice(0, count), rest: visible.toString('utf8', end) }
 }
