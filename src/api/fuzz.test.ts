@@ -122,6 +122,71 @@ const SEEDS: readonly [string, object][] = [
       max_output_tokens: 8,
     },
   ],
+  ['/v1/messages', { max_tokens: 8, messages: [{ role: 'user', content: 'Hello' }] }],
+  [
+    '/v1/messages',
+    {
+      model: 'smollm2-135m-instruct',
+      max_tokens: 8,
+      system: [{ type: 'text', text: 'Be short.', cache_control: { type: 'ephemeral', ttl: '1h' } }],
+      messages: [
+        { role: 'user', content: [{ type: 'text', text: 'Hé — 😀' }] },
+        {
+          role: 'assistant',
+          content: [
+            { type: 'thinking', thinking: 'hm', signature: 'x' },
+            { type: 'redacted_thinking', data: 'x' },
+            { type: 'text', text: 'Let me.' },
+            { type: 'tool_use', id: 't1', name: 'look', input: { a: 1 } },
+          ],
+        },
+        {
+          role: 'user',
+          content: [
+            { type: 'tool_result', tool_use_id: 't1', is_error: false, content: [{ type: 'text', text: '42' }] },
+            { type: 'document', source: { type: 'text', data: 'd' } },
+          ],
+        },
+        { role: 'system', content: 'Soon.' },
+      ],
+      tools: [
+        { name: 'look', description: 'Looks.', input_schema: { type: 'object' }, strict: false },
+        { type: 'web_search_20260318', name: 'web_search' },
+      ],
+      tool_choice: { type: 'auto', disable_parallel_tool_use: true },
+      thinking: { type: 'enabled', budget_tokens: 2048 },
+      context_management: {
+        edits: [
+          {
+            type: 'clear_tool_uses_20250919',
+            trigger: { type: 'tool_uses', value: 1 },
+            keep: { type: 'tool_uses', value: 0 },
+            clear_tool_inputs: ['look'],
+          },
+          { type: 'clear_thinking_20251015', keep: { type: 'thinking_turns', value: 1 } },
+        ],
+      },
+      diagnostics: { previous_message_id: 'msg_1' },
+      stop_sequences: ['a'],
+      metadata: { user_id: 'u' },
+      stream: true,
+    },
+  ],
+  [
+    '/v1/messages',
+    {
+      max_tokens: 0,
+      system: 's',
+      messages: [
+        { role: 'user', content: 'JSON, please' },
+        { role: 'assistant', content: '{' },
+      ],
+      output_config: { effort: 'low', format: { type: 'json_schema', schema: { type: 'object' } } },
+      cache_control: { type: 'ephemeral' },
+      temperature: 0.5,
+    },
+  ],
+  ['/v1/messages/count_tokens', { system: 's', messages: [{ role: 'user', content: 'Count' }] }],
   ['/v1/cache/warm', { messages: [{ role: 'user', content: 'keep' }], ttl: '5m' }],
   ['/v1/tokenize', { prompt: 'some text', return_token_strs: true }],
   ['/v1/detokenize', { tokens: [70, 80, 90_000] }],
@@ -251,7 +316,9 @@ test(`${COUNT} mutated bodies: a well-formed answer each, in time, and no fault 
     const body = mutate(seed, random)
     const started = performance.now()
     const reply = await post(program, path, body)
-    const problem = problemOf(reply.status, reply.text)
+    const problem = path.startsWith('/v1/messages')
+      ? messageProblemOf(reply.status, reply.text)
+      : problemOf(reply.status, reply.text)
     if (problem !== undefined)
       throw new Error(`${problem}: ${path} ${String(body).slice(0, 500)} -> ${reply.text.slice(0, 500)}`)
     expect(performance.now() - started).toBeLessThan(SLOW_MS)
@@ -321,6 +388,52 @@ test.each([
   expect(reply.status).toBeLessThan(500)
   expect(performance.now() - started).toBeLessThan(SLOW_MS)
 })
+
+test.each([
+  [
+    'many calls of one answer, each with an input',
+    `{"max_tokens":1,"messages":[{"role":"assistant","content":[${Array(40_000).fill('{"type":"tool_use","id":"c","name":"f","input":{}}').join()}]},{"role":"user","content":"a"}]}`,
+  ],
+  [
+    'many messages of one turn',
+    `{"max_tokens":1,"messages":[${Array(60_000).fill('{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]}').join()},{"role":"user","content":"a"}]}`,
+  ],
+  [
+    'many results, all of them to be cleared',
+    `{"max_tokens":1,"context_management":{"edits":[{"type":"clear_tool_uses_20250919","trigger":{"type":"input_tokens","value":1}}]},"messages":[{"role":"user","content":[${Array(20_000).fill('{"type":"tool_result","tool_use_id":"c","content":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}').join()}]}]}`,
+  ],
+  [
+    'a deep input',
+    `{"max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"a":${deep('[', ']', 500_000)}}}]}]}`,
+  ],
+  [
+    'a deep schema',
+    `{"max_tokens":1,${messages},"tools":[{"name":"f","input_schema":{"a":${deep('[', ']', 500_000)}}}]}`,
+  ],
+  [
+    'marks everywhere',
+    `{"max_tokens":1,"messages":[{"role":"user","content":[${Array(50_000).fill('{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}').join()}]}]}`,
+  ],
+])('Messages, %s: answered in time', async (_, body) => {
+  const started = performance.now()
+  const reply = await post(program, '/v1/messages', body)
+  expect(messageProblemOf(reply.status, reply.text)).toBeUndefined()
+  expect(performance.now() - started).toBeLessThan(SLOW_MS)
+})
+
+/** Errors of Anthropic's shape, and messages that end. */
+function messageProblemOf(status: number, text: string): string | undefined {
+  if (text.startsWith('event: ')) {
+    const types = [...text.matchAll(/^data: (.*)$/gm)].map(([, data]) => JSON.parse(data as string).type)
+    return types[0] === 'message_start' && types.at(-1) === 'message_stop' ? undefined : 'no ending'
+  }
+  const { type, error, request_id: id, input_tokens: count } = JSON.parse(text)
+  if (status === 200) return type === 'message' || count > 0 ? undefined : 'no message'
+  if (status >= 500) return `status ${status}`
+  const known = ['invalid_request_error', 'not_found_error', 'request_too_large', 'rate_limit_error']
+  if (type !== 'error' || !known.includes(error.type)) return `status ${status} with type ${error?.type}`
+  return typeof error.message === 'string' && error.message !== '' && typeof id === 'string' ? undefined : 'no message'
+}
 
 function problemOf(status: number, text: string): string | undefined {
   if (status !== 200) {

@@ -4,12 +4,12 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../core/clock.js'
 import type { ErrorCode } from '../core/errors.js'
-import type { Priority } from '../core/request.js'
+import type { GenerateRequest, Priority } from '../core/request.js'
 import { requestSettled } from '../core/signals.js'
 import { type Answering, answerStream, answerWhole, ClientGone, Tally } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
-import type { Decoded, Dialect, Envelope, RawBody } from './dialect/contract.js'
+import type { About, Decoded, Dialect, Envelope, RawBody } from './dialect/contract.js'
 import { invalid } from './dialect/fields.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault } from './failure.js'
@@ -45,6 +45,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
         model,
         created: Math.floor(Date.now() / 1000),
         forceUsage: options.forceUsage,
+        ...missReason(options, decoded.requests[0]),
         ...(options.reasoningField && { reasoningField: options.reasoningField }),
       }
       const answering: Answering = { options, decoded, about, reply, stop, tally }
@@ -61,6 +62,12 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
     }
     return reply
   }
+}
+
+/** Who compares a request with an earlier one, where the service does. */
+function missReason({ service }: ApiOptions, request: GenerateRequest): Pick<About, 'missReason'> {
+  if (service.explainMiss === undefined) return {}
+  return { missReason: (previousId) => service.explainMiss?.(request, previousId) }
 }
 
 /** What headers and body say of a request, whichever API it came by. @throws RefrainError naming the header. */
@@ -80,15 +87,19 @@ export function envelopeOf(request: FastifyRequest, options: ApiOptions, body: R
     ...classified,
     priority: priority as Priority,
     limits: options.limits,
+    countTokens(model, text) {
+      const served = options.service.resolve(model || undefined)
+      return options.service.tokenize(served, { kind: 'text', text, bos: 'none' }).length
+    },
   }
 }
 
 /** Most of the header that is sent; a body can have more unknown fields than a client wants to read of. */
 const IGNORED_CHARS = 1024
 
-export function nameIgnored(decoded: Decoded, reply: FastifyReply): void {
-  if (decoded.ignored.length === 0) return
-  const names = decoded.ignored.map((path) => path.slice(0, 128).replace(/[^\w.[\]-]/g, '?'))
+export function nameIgnored({ ignored }: Pick<Decoded, 'ignored'>, reply: FastifyReply): void {
+  if (ignored.length === 0) return
+  const names = ignored.map((path) => path.slice(0, 128).replace(/[^\w.[\]-]/g, '?'))
   reply.header('x-refrain-ignored', names.join(', ').slice(0, IGNORED_CHARS))
 }
 

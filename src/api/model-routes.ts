@@ -42,7 +42,14 @@ export function modelRoutes(options: ApiOptions): Route[] {
       path: '/v1/models',
       right: 'tenant',
       summary: 'Lists the models; the first is the default.',
-      handler: () => ({ object: 'list', data: service.models.map(modelObject) }),
+      handler: () => ({
+        object: 'list',
+        data: service.models.map(modelObject),
+        // Anthropic's clients read pages; there is one.
+        has_more: false,
+        first_id: service.models[0]?.name ?? null,
+        last_id: service.models.at(-1)?.name ?? null,
+      }),
     },
     {
       method: 'GET',
@@ -102,7 +109,10 @@ function modelObject(model: ServedModel) {
   return {
     id: model.name,
     object: 'model',
+    type: 'model',
+    display_name: model.name,
     created: model.created,
+    created_at: new Date(model.created * 1000).toISOString(),
     owned_by: 'refrain',
     root: model.name,
     parent: null,

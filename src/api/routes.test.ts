@@ -245,6 +245,7 @@ test('the description names every route and every field that is read', async () 
   program = await scriptedProgram()
   const document = (await ask('GET', '/openapi.json')).json()
   expect(Object.keys(document.paths).sort()).toEqual([
+    '/api/hello',
     '/detokenize',
     '/health',
     '/metrics',
@@ -257,6 +258,8 @@ test('the description names every route and every field that is read', async () 
     '/v1/chat/completions',
     '/v1/completions',
     '/v1/detokenize',
+    '/v1/messages',
+    '/v1/messages/count_tokens',
     '/v1/models',
     '/v1/models/{id}',
     '/v1/responses',

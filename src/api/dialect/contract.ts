@@ -30,6 +30,24 @@ export interface Envelope {
     readonly logitBias: number
     readonly jsonDepth: number
   }
+  /**
+   * Tokens of a plain text, for what is decided by them before a prompt is rendered. Absent: characters tell.
+   * @throws RefrainError `model_not_found`.
+   */
+  countTokens?(model: string | undefined, text: string): number
+}
+
+/** Why a prompt could not reuse what an earlier one left, in the words of Anthropic's cache diagnostics. */
+export interface MissReason {
+  readonly type:
+    | 'model_changed'
+    | 'system_changed'
+    | 'tools_changed'
+    | 'messages_changed'
+    | 'previous_message_not_found'
+    | 'unavailable'
+  /** Tokens of the prompt that would have been reused. */
+  readonly missedTokens?: number
 }
 
 /** What an encoder repeats in every chunk. */
@@ -43,6 +61,11 @@ export interface About {
   readonly forceUsage: boolean
   /** What chat completions call reasoning; undefined: `reasoning_content`. */
   readonly reasoningField?: 'reasoning_content' | 'reasoning'
+  /**
+   * What became of the prefix of the request whose answer had the id `previousId`; undefined: nothing was missed.
+   * Absent: nobody compares.
+   */
+  missReason?(previousId: string): MissReason | undefined
 }
 
 /** Server-sent events, one request long. Comments (keepalives) may stand between any two. */
@@ -79,6 +102,15 @@ export interface Dialect {
   readonly idPrefix: string
   /** JSON Schema of the body. */
   readonly schema: Readonly<Record<string, unknown>>
+  /** Where errors are not of OpenAI's shape. */
+  readonly errors?: {
+    /** The header that this API's clients send with every request: where no path tells whose an error is. */
+    readonly header: string
+    /** What is no RefrainError is our own fault and says nothing of itself. */
+    body(error: unknown, requestId: string): string
+    /** JSON Schema of such a body. */
+    readonly schema: Readonly<Record<string, unknown>>
+  }
   /** @throws RefrainError that names the field. */
   decode(raw: RawBody, envelope: Envelope): Decoded
 }
