@@ -59,7 +59,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   const template = openTemplate(card, manifest, tokenizer)
   const formats = card === undefined ? NO_FORMATS : formatsOf(card.formats)
   const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
-  const { threads, provider, maxRunning, workingSetBytes, kernels } = config.engine
+  const { threads, provider, maxRunning, workingSetBytes, kernels, quick } = config.engine
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const backend = await createEmbeddedBackend({
     name: 'embedded',
@@ -69,7 +69,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
       modelDirectory: directory,
       layout,
       contextLength,
-      engine: { threads, provider, maxRunning, workingSetBytes, kernels },
+      engine: { threads, provider, maxRunning, workingSetBytes, kernels, trees: quick },
       cache: cacheSetup(config),
       limits: { queuedRequests, queueMs, sideRequestMs },
     },

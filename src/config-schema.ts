@@ -59,6 +59,9 @@ const limits = Type.Object(
     logitBias: count(1024, 0),
     jsonDepth: count(64),
     pinMs: count(86_400_000, 0),
+    quickTasks: count(32),
+    quickChoices: count(256, 2),
+    quickTokens: count(1024),
   },
   strict,
 )
@@ -114,6 +117,7 @@ const engine = Type.Object(
     maxRunning: count(8),
     workingSetBytes: sizeOrAuto,
     kernels: oneOf(['auto', 'native', 'fallback'], 'auto'),
+    quick: Type.Boolean({ default: true }),
   },
   strict,
 )

@@ -70,7 +70,7 @@ async function open(): Promise<House> {
   const manifest = JSON.parse(manifestText) as ModelManifest
   const { vocabSize, bosTokenId, addBos, eosTokenIds } = manifest
   const tokenizer = createTokenizer(tokenizerJson, { bosTokenId, addBos, eosTokenIds, memoBytes: 0 })
-  const { threads, provider, maxRunning, workingSetBytes } = options
+  const { threads, provider, maxRunning, workingSetBytes, trees } = options
   const workingSet = new WorkingSet({
     layout,
     contextLength,
@@ -86,6 +86,7 @@ async function open(): Promise<House> {
     decodeRows: DECODE_ROWS,
     threads,
     provider,
+    trees,
   })
   const grammars = createGrammars(tokenizer)
   const { queuedRequests, queueMs, sideRequestMs } = setup.limits
@@ -105,12 +106,14 @@ async function openCache(deviceClock: HeldClock): Promise<KvCache> {
 
 /** Tells the clock when a run holds the thread. */
 function heldRunner(runner: Runner, clock: HeldClock): Runner {
+  const { tree } = runner
   return {
     layout: runner.layout,
     vocabSize: runner.vocabSize,
     decodeRows: runner.decodeRows,
     prefill: (slot, ids) => clock.hold(() => runner.prefill(slot, ids)),
     decode: (rows) => clock.hold(() => runner.decode(rows)),
+    ...(tree && { tree: (slot, tokens) => clock.hold(() => tree(slot, tokens)) }),
     close: () => runner.close(),
   }
 }

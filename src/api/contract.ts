@@ -57,6 +57,9 @@ export interface ApiLimits {
   readonly logitBias: number
   readonly jsonDepth: number
   readonly pinMs: number
+  readonly quickTasks?: number
+  readonly quickChoices?: number
+  readonly quickTokens?: number
 }
 
 /** Who may come in: keys by tenant; none means that everybody is `default`. */

@@ -25,6 +25,8 @@ export interface EngineSetup {
   readonly workingSetBytes: number
   /** Which kernels pack blocks; `auto` in service. */
   readonly kernels: 'auto' | 'native' | 'fallback'
+  /** Whether the graph for branches is opened. */
+  readonly trees: boolean
 }
 
 /** `enabled: false` is the baseline: nothing is kept between requests, not even the working set. */

@@ -41,6 +41,7 @@ export async function growChoices(sequence: Sequence, parts: ChoiceParts): Promi
         logprobs,
       }),
       pending: undefined,
+      last: undefined,
       generated: 0,
     })
   }
@@ -63,6 +64,7 @@ export function settleToken(sequence: Sequence, choice: Choice, logits: Float32A
   const sampled = sampler.sample(logits, matcher?.mask())
   sampler.accept(sampled.id)
   matcher?.accept(sampled.id)
+  choice.last = sampled.id
   choice.generated++
   sequence.completionTokens++
   const step = output.push(sampled)

@@ -10,6 +10,18 @@ export interface DecodeRow {
   readonly id: number
 }
 
+/**
+ * A token of a tree of branches. It sees the slot's rows [0, sees), the rows `behind` (its ancestors, in order; those of
+ * the same run stand before it) and itself; its position is their count. Its KV goes to `row`.
+ */
+export interface TreeToken {
+  readonly id: number
+  readonly sees: number
+  readonly behind: readonly number[]
+  readonly row: number
+  readonly wantsLogits: boolean
+}
+
 /** Calls never overlap. Returned logits are the caller's until the next call. */
 export interface Runner {
   readonly layout: KvLayout
@@ -23,5 +35,10 @@ export interface Runner {
   prefill(slot: Slot, ids: Int32Array): Promise<Float32Array>
   /** Appends one token to each row's slot; logits [vocab] in the order of the rows. */
   decode(rows: readonly DecodeRow[]): Promise<readonly Float32Array[]>
+  /**
+   * Computes a tree of tokens over the rows of one slot, whose length stays as it is; logits [vocab] of those that want
+   * them, in their order. Absent: branches are refused.
+   */
+  tree?(slot: Slot, tokens: readonly TreeToken[]): Promise<readonly Float32Array[]>
   close(): Promise<void>
 }

@@ -12,11 +12,14 @@ import { linkAbort } from '../core/linked-abort.js'
 import type { Job } from '../core/request.js'
 import { stepDone } from '../core/signals.js'
 import type { Kernels } from '../native/contract.js'
+import { Branches, followUp, runBranches } from './branches.js'
 import { type ChoiceParts, growChoices, settleToken } from './choices.js'
 import type { Runner } from './contract.js'
-import { CHUNKS, type ChunkRule, chunkOf, decodeRuns, outranks, pickNext } from './scheduler.js'
+import { growRoom, RESERVE_TOKENS, seatBranches } from './room.js'
+import { CHUNKS, type ChunkRule, chunkOf, decodeRuns, pickNext } from './scheduler.js'
 import { type Choice, Sequence } from './sequence.js'
 import { isBacked, pinCheckpoints } from './side.js'
+import { aside, inherited } from './turns.js'
 import type { Spares, WorkingSet } from './working-set.js'
 
 export interface EngineOptions {
@@ -39,8 +42,7 @@ export interface EngineDeps extends ChoiceParts {
   readonly clock: Clock
 }
 
-/** Tokens of room that a sequence is seated with beyond its prompt, when it may generate more. */
-const RESERVE_TOKENS = 512
+const NO_LOGITS = new Float32Array(0)
 
 export class Engine {
   readonly #options: EngineOptions
@@ -60,6 +62,10 @@ export class Engine {
     this.#options = options
     this.#deps = deps
     this.#loop = this.#run()
+  }
+
+  get #chunks(): ChunkRule {
+    return this.#options.chunks ?? CHUNKS
   }
 
   get layout(): KvLayout {
@@ -84,6 +90,7 @@ export class Engine {
     const events = new Channel<GenerateEvent>(() => link.abort(new Error('the reader left')))
     const init = { order: this.#orders++, events, signal: link.signal, now: this.#deps.clock.now() }
     const sequence = new Sequence(job, init)
+    if (job.branches !== undefined) sequence.branches = new Branches(job)
     const refusal = this.#refusal(job)
     if (refusal !== undefined) {
       link.unlink()
@@ -141,6 +148,9 @@ export class Engine {
     }
     if (job.tokens.length === 0)
       return new RefrainError('invalid_request', 'the prompt is empty', { param: 'messages' })
+    if (job.branches !== undefined && this.#deps.runner.tree === undefined) {
+      return new RefrainError('unsupported_parameter', 'engine.quick is off', { param: 'quick' })
+    }
     if (!this.#deps.workingSet.fits(job.tokens.length + 1)) {
       return new RefrainError('context_length_exceeded', `a prompt of ${job.tokens.length} tokens has no room`)
     }
@@ -189,7 +199,7 @@ export class Engine {
       // One place is kept for what a person waits for: side requests must not fill the house.
       if (next.priority !== 'interactive' && this.#running.size + 1 >= Math.max(2, this.#options.maxRunning)) return
       const { tokens, chain, maxTokens } = next.job
-      const capacity = tokens.length + Math.min(maxTokens, RESERVE_TOKENS)
+      const capacity = tokens.length + Math.min(maxTokens, RESERVE_TOKENS) + (next.branches?.rows ?? 0)
       const seat = this.#deps.workingSet.take(chain.root, tokens, capacity, this.#sparesFor(next))
       // Whoever is next waits for room; letting smaller ones pass would starve it.
       if (seat === undefined) {
@@ -204,7 +214,7 @@ export class Engine {
       this.#running.add(next)
       next.slot = seat.slot
       next.phase = 'acquiring'
-      next.hits.working = Math.min(seat.resident, tokens.length - 1)
+      next.hits.working = Math.min(seat.resident, next.maxHit)
       seat.slot.length = next.hits.working
       void this.#acquire(next)
     }
@@ -229,6 +239,7 @@ export class Engine {
       }
       sequence.lease = lease
       await growChoices(sequence, this.#deps)
+      await sequence.branches?.prepare(this.#deps, sequence.job.request.id)
       if (sequence.phase !== 'acquiring') {
         this.#leave(sequence)
         return
@@ -249,7 +260,7 @@ export class Engine {
       if (signal.aborted && (phase === 'prefill' || phase === 'decode')) this.#end(sequence, signal.reason)
     }
     const decoding = [...this.#running].filter(({ phase }) => phase === 'decode')
-    const prefilled = await this.#prefillStep(decoding.length > 0)
+    const prefilled = await this.#prefillStep(decoding.some(({ isStreaming }) => isStreaming))
     const decoded = await this.#decodeStep(decoding)
     const { running, waiting } = this.load
     if (prefilled + decoded > 0) {
@@ -273,14 +284,22 @@ export class Engine {
       const list = sequence.phase === 'prefill' ? computing : following
       list.push(sequence)
     }
-    const turn = pickNext(inherited(computing, following), this.#served)
+    const asking = [...this.#running].filter(({ phase, branches }) => phase === 'decode' && branches?.isReady === true)
+    const turn = pickNext([...inherited(computing, following), ...asking.map(aside)], this.#served)
     if (turn === undefined) return 0
     const next = turn.sequence
     const { slot } = next.held()
+    const { branches, depth: reached, remaining } = next
+    const { computed } = next.usage()
+    if (next.phase === 'decode' || branches?.takesRest({ depth: reached, remaining, computed })) {
+      return this.#branchStep(next, streaming)
+    }
     // A run of a single token takes other kernels than longer ones do: the token before it is computed again with it.
     if (next.remaining === 1 && slot.length > 0) this.#stepBack(next)
     const { depth } = next
-    const count = chunkOf(next, streaming, this.#options.chunks ?? CHUNKS)
+    // Branches that ride along with the prompt's end begin where they part from it.
+    const end = branches?.isCold(computed) && depth + 1 < branches.stem ? branches.stem : next.job.tokens.length
+    const count = chunkOf({ ...aside(next), depth, remaining: end - depth }, streaming, this.#chunks)
     const started = performance.now()
     const logits = await runner.prefill(slot, next.job.tokens.subarray(depth, depth + count))
     cache.observeCompute(count, performance.now() - started)
@@ -288,6 +307,25 @@ export class Engine {
     next.commitFull(slot, kernels)
     if (next.remaining === 0) this.#startChoices(next, logits)
     return count
+  }
+
+  /** One run for a request's branches, and for the rest of its prompt where they take that along. */
+  async #branchStep(sequence: Sequence, streaming: boolean): Promise<number> {
+    const branches = sequence.branches as Branches
+    const { depth } = sequence
+    if (!branches.hasBegun) seatBranches(sequence, branches, this.#deps)
+    let count = 0
+    if (!branches.isOver) {
+      if (branches.alone) sequence.exact ??= depth
+      const budget = chunkOf({ ...aside(sequence), depth, remaining: Number.MAX_SAFE_INTEGER }, streaming, this.#chunks)
+      const run = await runBranches(sequence, this.#deps.runner, budget)
+      count = run.count
+      this.#serve(sequence, count)
+      if (run.logits !== undefined) this.#startChoices(sequence, run.logits)
+    }
+    if (sequence.phase === 'prefill' && branches.alone) this.#startChoices(sequence, NO_LOGITS)
+    else this.#settle(sequence)
+    return Math.max(1, count)
   }
 
   #stepBack(sequence: Sequence): void {
@@ -308,8 +346,7 @@ export class Engine {
     events.push({ type: 'start', promptTokens: tokens.length, cache: sequence.usage(), committedTokens })
     sequence.phase = 'decode'
     if (job.maxTokens === 0 || sequence.signal.aborted) {
-      if (sequence.signal.aborted) return
-      this.#finish(sequence)
+      if (!sequence.signal.aborted) this.#settle(sequence)
       return
     }
     const [first, ...others] = sequence.choices
@@ -379,27 +416,22 @@ export class Engine {
 
   /** Makes room for one more token; a sequence that can't have it ends. */
   #hasRoom(sequence: Sequence, choice: Choice): boolean {
-    if (choice.slot.length < choice.slot.capacity) return true
-    const spares = this.#sparesFor(sequence)
-    const grown = this.#deps.workingSet.grow(choice.slot, choice.slot.length + 1, spares)
-    if (grown === undefined) {
-      const text = 'the working set is full: engine.workingSetBytes holds too little for all that runs now'
-      this.#end(sequence, new RefrainError('out_of_memory', text, { retryAfterMs: 5000 }))
-      return false
-    }
-    if (sequence.slot === choice.slot) sequence.slot = grown
-    choice.slot = grown
-    return true
+    if (growRoom(sequence, choice, { ...this.#deps, spares: this.#sparesFor(sequence) })) return true
+    const text = 'the working set is full: engine.workingSetBytes holds too little for all that runs now'
+    this.#end(sequence, new RefrainError('out_of_memory', text, { retryAfterMs: 5000 }))
+    return false
   }
 
   #settle(sequence: Sequence): void {
     if (sequence.phase !== 'decode') return
-    if (sequence.choices.every(({ pending }) => pending === undefined)) this.#finish(sequence)
+    followUp(sequence, this.#deps.tokenizer.eosTokenIds)
+    if (!sequence.isStreaming && sequence.branches?.isOver !== false) this.#finish(sequence)
   }
 
   #finish(sequence: Sequence): void {
     const { job, completionTokens, committedTokens, events } = sequence
     const promptTokens = job.tokens.length
+    if (sequence.branches !== undefined) events.push({ type: 'quick', answers: sequence.branches.answers })
     events.push({ type: 'finish', promptTokens, completionTokens, cache: sequence.usage(), committedTokens })
     events.end()
     this.#close(sequence)
@@ -434,6 +466,8 @@ export class Engine {
     if (!this.#running.delete(sequence)) return
     const slots = new Set([sequence.slot, ...sequence.choices.map(({ slot }) => slot)])
     for (const choice of sequence.choices) choice.matcher?.dispose()
+    sequence.branches?.dispose()
+    if (sequence.exact !== undefined && sequence.slot !== undefined) sequence.slot.length = sequence.exact
     const by = sequence.job.transient === true ? 'side' : 'session'
     for (const slot of slots) if (slot !== undefined) this.#deps.workingSet.release(slot, by)
     sequence.lease?.release()
@@ -447,18 +481,4 @@ export class Engine {
     // Halving keeps the order and lets the past fade, so that a tenant's burst of yesterday does not count today.
     if (total > 1_000_000) for (const [tenant, served] of this.#served) this.#served.set(tenant, served / 2)
   }
-}
-
-/** The computing sequences as turns; one takes over the urgency of whoever waits for its blocks. */
-function inherited(computing: readonly Sequence[], following: readonly Sequence[]) {
-  return computing.map((sequence) => {
-    const { order, tenant, job } = sequence
-    let { priority } = sequence
-    for (const other of following) {
-      const next = other.held().lease.ready
-      const waits = other.job.chain.hashes[next] === job.chain.hashes[next]
-      if (waits && outranks(other.priority, priority)) priority = other.priority
-    }
-    return { sequence, order, tenant, priority }
-  })
 }

@@ -8,6 +8,8 @@ import { chooseKernels } from '../native/index.js'
 import { type ImportedModel, openImported } from '../testing/imported-model.js'
 import { referenceLogits } from '../testing/reference-forward.js'
 import { writeToyModel } from '../testing/toy-model.js'
+import type { TreeToken } from './contract.js'
+import { openRunner } from './runner.js'
 import { capacityClass, Slot } from './slot.js'
 
 const ids = Int32Array.from({ length: 300 }, (_, i) => 3 + ((i * 79) % 240))
@@ -139,5 +141,67 @@ describe('a block that went through a tier', () => {
     }
     expect(Float32Array.from(await exact.runner.prefill(restored, ids.subarray(256)))).toEqual(expected)
     await exact.runner.close()
+  })
+})
+
+describe('a tree of branches', () => {
+  /** A chain of tokens behind the slot's rows, laid out from `row` on; the last one's logits. */
+  const chain = (tokens: readonly number[], sees: number, row: number): TreeToken[] =>
+    tokens.map((id, i) => ({
+      ...{ id, sees, row: row + i, wantsLogits: i === tokens.length - 1 },
+      behind: Array.from({ length: i }, (_, before) => row + before),
+    }))
+
+  const suffixes = [
+    [9, 8, 7],
+    [40, 41],
+    [200, 3, 77, 5],
+  ]
+
+  test('gives each branch what a run of its own would, within the drift of summing order', async () => {
+    const slot = slotOf()
+    await prefill(slot, [], 200)
+    const tokens = suffixes.flatMap((suffix, i) => chain(suffix, 200 - i, 400 + 10 * i))
+    const together = (await model.runner.tree!(slot, tokens)).map((row) => Float32Array.from(row))
+    expect(slot.length).toBe(200)
+    for (const [i, suffix] of suffixes.entries()) {
+      const alone = slotOf()
+      await prefill(alone, [], 200 - i)
+      const expected = await model.runner.prefill(alone, Int32Array.from(suffix))
+      expect(maxDifference(together[i]!, expected)).toBeLessThan(0.05)
+    }
+  })
+
+  test('goes on from rows that earlier runs left, wherever they lie', async () => {
+    const slot = slotOf()
+    await prefill(slot, [], 100)
+    const rows = [511, 300, 450, 302]
+    const step = async (i: number, id: number) => {
+      const token = { id, sees: 100, behind: rows.slice(0, i), row: rows[i]!, wantsLogits: true }
+      return Float32Array.from((await model.runner.tree!(slot, [token]))[0]!)
+    }
+    let last = new Float32Array(0)
+    for (const [i, id] of [9, 8, 7, 6].entries()) last = await step(i, id)
+    const alone = slotOf()
+    await prefill(alone, [], 100)
+    expect(maxDifference(last, await model.runner.prefill(alone, Int32Array.of(9, 8, 7, 6)))).toBeLessThan(0.05)
+  })
+
+  test('leaves the rows of the prompt as they are, to the bit', async () => {
+    const slot = slotOf()
+    await prefill(slot, [], 200)
+    await model.runner.tree!(
+      slot,
+      suffixes.flatMap((suffix, i) => chain(suffix, 200, 400 + 10 * i)),
+    )
+    expect(await prefill(slot, [])).toEqual(await prefill(slotOf(), []))
+  })
+
+  test('is absent where its graph was not asked for', async () => {
+    const { directory, layout, manifest } = model
+    const options = { directory, layout, vocabSize: manifest.vocabSize, decodeRows: 8, threads: 1, provider: 'cpu' }
+    const without = await openRunner({ ...options, trees: false })
+    expect(without.tree).toBeUndefined()
+    await without.close()
   })
 })

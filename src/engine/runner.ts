@@ -1,15 +1,15 @@
-// The runner: the only file that imports onnxruntime-node. Two graphs over the same weights: `prefill` (many tokens of
-// one sequence) and `decode` (one token for several sequences). Past K/V are fed in place, never copied; only the new
-// rows come out. `session.run` holds its thread while it computes: this belongs in a worker.
+// The runner: the only file that imports onnxruntime-node. Graphs over the same weights: `prefill` (many tokens of one
+// sequence), `decode` (one token for several sequences) and `split` (a tree of branches behind one prefix). Past K/V are
+// fed in place, never copied; only the new rows come out. `session.run` holds its thread: this belongs in a worker.
 
 import { join } from 'node:path'
 import { InferenceSession, Tensor } from 'onnxruntime-node'
 import type { KvLayout } from '../core/block.js'
-import type { DecodeRow, Runner } from './contract.js'
+import type { DecodeRow, Runner, TreeToken } from './contract.js'
 import type { Slot } from './slot.js'
 
 export interface RunnerOptions {
-  /** The folder of an imported model: graph-prefill.onnx, graph-decode.onnx, weights.bin. */
+  /** The folder of an imported model: graph-<form>.onnx, weights.bin. */
   readonly directory: string
   readonly layout: KvLayout
   readonly vocabSize: number
@@ -18,6 +18,8 @@ export interface RunnerOptions {
   readonly threads: number
   /** A key of `providers`. */
   readonly provider: string
+  /** False: no graph for trees is opened, which saves its memory; the runner has no `tree` then. */
+  readonly trees?: boolean
 }
 
 /** Execution providers by the name in the config: what the session is created with. */
@@ -41,33 +43,42 @@ export async function openRunner(options: RunnerOptions): Promise<Runner> {
     // Two sessions take turns: the one that rests must not spin on a core that the other needs.
     extra: { session: { force_spinning_stop: '1' } },
   }
-  const prefill = await InferenceSession.create(join(options.directory, 'graph-prefill.onnx'), session)
-  const decode = await InferenceSession.create(join(options.directory, 'graph-decode.onnx'), session)
-  return new OnnxRunner(options, prefill, decode)
+  const open = (form: string) => InferenceSession.create(join(options.directory, `graph-${form}.onnx`), session)
+  const [prefill, decode] = [await open('prefill'), await open('decode')]
+  return new OnnxRunner(options, { prefill, decode, ...(options.trees !== false && { split: await open('split') }) })
 }
 
 type Feeds = Record<string, Tensor>
+
+interface Sessions {
+  readonly prefill: InferenceSession
+  readonly decode: InferenceSession
+  readonly split?: InferenceSession
+}
 
 class OnnxRunner implements Runner {
   readonly layout: KvLayout
   readonly vocabSize: number
   readonly decodeRows: number
+  readonly tree: Runner['tree']
   readonly #prefill: InferenceSession
   readonly #decode: InferenceSession
+  readonly #split: InferenceSession | undefined
   /** Feeds of decode rows that are not in use: tensors without elements. */
   readonly #unused: Feeds[]
 
-  constructor(options: RunnerOptions, prefill: InferenceSession, decode: InferenceSession) {
+  constructor(options: RunnerOptions, { prefill, decode, split }: Sessions) {
     this.layout = options.layout
     this.vocabSize = options.vocabSize
     this.decodeRows = options.decodeRows
     this.#prefill = prefill
     this.#decode = decode
+    this.#split = split
+    this.tree = split && ((slot, tokens) => this.#tree(split, slot, tokens))
     this.#unused = Array.from({ length: options.decodeRows }, (_, row) => this.#emptyRow(row))
   }
 
   async prefill(slot: Slot, ids: Int32Array): Promise<Float32Array> {
-    const { layers, kvHeads, headDim } = this.layout
     const start = slot.length
     const count = ids.length
     if (count === 0 || start + count > slot.capacity) throw new RangeError(`${count} tokens do not fit the slot`)
@@ -81,11 +92,7 @@ class OnnxRunner implements Runner {
       seqlens: new Tensor('int32', Int32Array.of(start + count - 1), [1]),
       total: new Tensor('int32', Int32Array.of(start + count), []),
     }
-    const dims = [1, kvHeads, slot.capacity, headDim]
-    for (let layer = 0; layer < layers; layer++) {
-      feeds[`past.${layer}.k`] = new Tensor('float32', slot.k[layer] as Float32Array, dims)
-      feeds[`past.${layer}.v`] = new Tensor('float32', slot.v[layer] as Float32Array, dims)
-    }
+    this.#feedPast(feeds, slot)
     const results = await this.#prefill.run(feeds)
     slot.append(ids, (layer, letter) => data(results, `new.${layer}.${letter}`))
     return data(results, 'logits')
@@ -126,9 +133,45 @@ class OnnxRunner implements Runner {
     return rows.map((_, row) => logits.subarray(row * this.vocabSize, (row + 1) * this.vocabSize))
   }
 
+  async #tree(split: InferenceSession, slot: Slot, tokens: readonly TreeToken[]): Promise<readonly Float32Array[]> {
+    const count = tokens.length
+    const asked = tokens.flatMap(({ wantsLogits }, i) => (wantsLogits ? [i] : []))
+    // The graph gives some row's logits in any case.
+    const last = asked.length === 0 ? [count - 1] : asked
+    const feeds: Feeds = {
+      input_ids: int64(
+        tokens.map(({ id }) => id),
+        [1, count],
+      ),
+      pos: int64(
+        tokens.map(({ sees, behind }) => sees + behind.length),
+        [1, count],
+      ),
+      last: int64(last, [1, last.length]),
+      mask: new Tensor('float32', treeMask(tokens, slot.capacity), [1, 1, count, slot.capacity + count]),
+    }
+    this.#feedPast(feeds, slot)
+    const results = await split.run(feeds)
+    const rows = tokens.map(({ row }) => row)
+    slot.place(rows, (layer, letter) => data(results, `new.${layer}.${letter}`))
+    const logits = data(results, 'logits')
+    return asked.map((_, i) => logits.subarray(i * this.vocabSize, (i + 1) * this.vocabSize))
+  }
+
   async close(): Promise<void> {
     await this.#prefill.release()
     await this.#decode.release()
+    await this.#split?.release()
+  }
+
+  /** The whole slot as the past of one sequence. */
+  #feedPast(feeds: Feeds, slot: Slot): void {
+    const { layers, kvHeads, headDim } = this.layout
+    const dims = [1, kvHeads, slot.capacity, headDim]
+    for (let layer = 0; layer < layers; layer++) {
+      feeds[`past.${layer}.k`] = new Tensor('float32', slot.k[layer] as Float32Array, dims)
+      feeds[`past.${layer}.v`] = new Tensor('float32', slot.v[layer] as Float32Array, dims)
+    }
   }
 
   #feedRow(feeds: Feeds, row: number, slot: Slot): void {
@@ -153,6 +196,20 @@ class OnnxRunner implements Runner {
     }
     return feeds
   }
+}
+
+/** Who sees whom, added to the scores: [tokens, capacity + tokens]; the new tokens' own columns come last. */
+function treeMask(tokens: readonly TreeToken[], capacity: number): Float32Array {
+  const width = capacity + tokens.length
+  const mask = new Float32Array(tokens.length * width).fill(-1e9)
+  const fresh = new Map(tokens.map(({ row }, i) => [row, capacity + i]))
+  for (const [i, { sees, behind }] of tokens.entries()) {
+    const start = i * width
+    mask.fill(0, start, start + sees)
+    for (const row of behind) mask[start + (fresh.get(row) ?? row)] = 0
+    mask[start + capacity + i] = 0
+  }
+  return mask
 }
 
 function data(results: InferenceSession.OnnxValueMapType, name: string): Float32Array {

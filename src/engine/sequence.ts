@@ -12,6 +12,7 @@ import type { Channel } from '../core/channel.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Job, Priority } from '../core/request.js'
 import type { Kernels } from '../native/contract.js'
+import type { Branches } from './branches.js'
 import type { Matcher } from './grammar.js'
 import type { Output } from './output.js'
 import type { Sampler } from './sampler.js'
@@ -28,6 +29,8 @@ export interface Choice {
   readonly output: Output
   /** Sampled, not yet computed; undefined once the choice has ended. */
   pending: number | undefined
+  /** Sampled last, whether it was computed or not. */
+  last: number | undefined
   generated: number
 }
 
@@ -41,6 +44,10 @@ export class Sequence {
   /** The prompt's slot until the choices have theirs. */
   slot: Slot | undefined
   readonly choices: Choice[] = []
+  /** Side questions; they fork off `slot`. */
+  branches: Branches | undefined
+  /** Rows of the prompt that were computed as any prompt's; those after it, beside branches, are not left to others. */
+  exact: number | undefined
   readonly queuedAt: number
   /** Ends the limits on waiting; called when it leaves the queue. */
   cancelTimers: (() => void) | undefined
@@ -79,9 +86,18 @@ export class Sequence {
     return this.job.tokens.length - this.depth
   }
 
-  /** Blocks that a hit may use: at least the last token is computed, for its logits. */
+  /** Tokens that a hit may use: at least the last one is computed, for its logits, where there is an answer to it. */
+  get maxHit(): number {
+    return this.branches?.alone === true ? this.job.tokens.length : this.job.tokens.length - 1
+  }
+
   get maxBlocks(): number {
-    return Math.floor((this.job.tokens.length - 1) / BLOCK_TOKENS)
+    return Math.floor(this.maxHit / BLOCK_TOKENS)
+  }
+
+  /** Whether tokens of an answer come. */
+  get isStreaming(): boolean {
+    return this.choices.some(({ pending }) => pending !== undefined)
   }
 
   usage(): CacheUsage {
@@ -119,6 +135,12 @@ export class Sequence {
       this.#lastHash = hash
       if (kept) this.committedTokens += BLOCK_TOKENS
     }
+  }
+
+  /** Its slot's rows stand in `slot` now, and with them those of the choices that work in it. */
+  moveTo(slot: Slot): void {
+    for (const choice of this.choices) if (choice.slot === this.slot) choice.slot = slot
+    this.slot = slot
   }
 
   held(): { lease: Lease; slot: Slot } {

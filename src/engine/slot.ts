@@ -2,8 +2,10 @@
 //
 //   k[layer], v[layer]:  [kvHead][token 0 .. capacity)[headDim]      rows [length, capacity) are garbage
 //   a block in a tier:   [layer][k, v][kvHead][64 tokens][headDim]   fp16 or fp32, as the layout says
+//   beside branches:     [0 .. length) [room for the sequence) [capacity - reserved .. capacity) rows of its branches
 //
-// Invariant: rows [0, length) hold the KV of tokens[0, length), and nothing else is ever read.
+// Invariant: rows [0, length) hold the KV of tokens[0, length); but for what branches placed in the reserved rows and see
+// there, nothing else is ever read.
 
 import { BLOCK_TOKENS, type KvLayout } from '../core/block.js'
 import type { Kernels } from '../native/contract.js'
@@ -17,6 +19,8 @@ export class Slot {
   /** The ids whose KV the rows hold; valid in [0, length). */
   readonly tokens: Int32Array
   length = 0
+  /** Rows at the end that the sequence leaves to its branches. */
+  reserved = 0
   /** The chain's root under which `tokens` were computed; a slot of another root shares nothing. */
   root: string | undefined
   busy = false
@@ -37,6 +41,51 @@ export class Slot {
   /** Bytes of KV that the slot occupies, used or not. */
   get bytes(): number {
     return slotBytes(this.layout, this.capacity)
+  }
+
+  /** Rows that the sequence may fill. */
+  get room(): number {
+    return this.capacity - this.reserved
+  }
+
+  /** Puts row i of a run's K/V, per layer as [kvHeads, rows, headDim], where `rows` says; the length stays. */
+  place(rows: readonly number[], fresh: (layer: number, letter: 'k' | 'v') => Float32Array): void {
+    const { layers, kvHeads, headDim } = this.layout
+    const pieces = consecutive(rows)
+    for (let layer = 0; layer < layers; layer++) {
+      for (const letter of ['k', 'v'] as const) {
+        const source = fresh(layer, letter)
+        const target = this[letter][layer] as Float32Array
+        for (let head = 0; head < kvHeads; head++) {
+          for (const { at, row, count } of pieces) {
+            const from = (head * rows.length + at) * headDim
+            target.set(source.subarray(from, from + count * headDim), (head * this.capacity + row) * headDim)
+          }
+        }
+      }
+    }
+  }
+
+  /** Takes `ids` for its next tokens: their KV is there already. */
+  advance(ids: Int32Array): void {
+    this.tokens.set(ids, this.length)
+    this.length += ids.length
+  }
+
+  /** Takes over another slot's reserved rows, to the same places from the end. */
+  takeReserved(other: Slot): void {
+    const { layers, kvHeads, headDim } = this.layout
+    this.reserved = other.reserved
+    for (let layer = 0; layer < layers; layer++) {
+      for (const letter of ['k', 'v'] as const) {
+        const [to, from] = [this[letter][layer], other[letter][layer]] as [Float32Array, Float32Array]
+        for (let head = 0; head < kvHeads; head++) {
+          const end = (head + 1) * other.capacity * headDim
+          const rows = from.subarray(end - other.reserved * headDim, end)
+          to.set(rows, ((head + 1) * this.capacity - this.reserved) * headDim)
+        }
+      }
+    }
   }
 
   /** Appends the new rows of one run: K/V per layer as [kvHeads, count, headDim]; `ids` are their tokens. */
@@ -150,4 +199,15 @@ export function capacityClass(tokens: number, contextLength: number): number {
     capacity = next
   }
   return Math.min(capacity, Math.max(contextLength, BLOCK_TOKENS))
+}
+
+/** `rows` cut where the next one does not follow: `count` entries from `at` on go to `row` and those after it. */
+function consecutive(rows: readonly number[]): { readonly at: number; readonly row: number; readonly count: number }[] {
+  const pieces: { at: number; row: number; count: number }[] = []
+  for (const [at, row] of rows.entries()) {
+    const last = pieces.at(-1)
+    if (last !== undefined && last.row + last.count === row) last.count++
+    else pieces.push({ at, row, count: 1 })
+  }
+  return pieces
 }

@@ -78,11 +78,13 @@ export class WorkingSet {
     return { slot, resident: 0 }
   }
 
-  /** Moves a busy slot's rows up to a class that holds `capacity`; the old one is gone. Undefined: no room. */
+  /** Moves a busy slot's rows up to a class that holds `capacity` beside its reserved ones; the old one is gone. Undefined: no room. */
   grow(slot: Slot, capacity: number, spares?: Spares): Slot | undefined {
-    const larger = this.#allocate(capacityClass(capacity, this.#options.contextLength), spares)
+    const { contextLength } = this.#options
+    const larger = this.#allocate(capacityClass(capacity + slot.reserved, contextLength), spares)
     if (larger === undefined) return undefined
     larger.copyFrom(slot, slot.length)
+    larger.takeReserved(slot)
     larger.owned = slot.owned
     this.#drop(slot)
     return larger
@@ -99,6 +101,7 @@ export class WorkingSet {
   release(slot: Slot, by: 'session' | 'side' = 'session'): void {
     if (!slot.busy) throw new Error('a slot was released twice')
     slot.busy = false
+    slot.reserved = 0
     slot.owned = by === 'session' ? slot.length : Math.min(slot.owned, slot.length)
     slot.lastUsed = ++this.#ticks
     if (!this.#options.reuse) slot.length = 0

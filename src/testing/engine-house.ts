@@ -37,7 +37,7 @@ export interface HouseOptions {
   /** Absent: constrained output is refused. */
   readonly grammars?: Grammars
   readonly runMs?: number
-  readonly onRun?: (kind: 'prefill' | 'decode', tokens: number) => void
+  readonly onRun?: (kind: 'prefill' | 'decode' | 'tree', tokens: number) => void
 }
 
 export type EngineHouse = Awaited<ReturnType<typeof openHouse>>

@@ -4,7 +4,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { KvLayout } from '../core/block.js'
-import type { DecodeRow, Runner } from '../engine/contract.js'
+import type { DecodeRow, Runner, TreeToken } from '../engine/contract.js'
 import type { Slot } from '../engine/slot.js'
 
 export interface HashRunnerOptions {
@@ -14,26 +14,22 @@ export interface HashRunnerOptions {
   /** Waits so long in every run. */
   readonly runMs?: number
   /** Called before a run, with its tokens. */
-  readonly onRun?: (kind: 'prefill' | 'decode', tokens: number) => void
+  readonly onRun?: (kind: 'prefill' | 'decode' | 'tree', tokens: number) => void
 }
 
 export function createHashRunner(options: HashRunnerOptions): Runner {
   const { layout, vocabSize, decodeRows = 4, runMs = 0, onRun } = options
   const { layers, kvHeads, headDim } = layout
 
-  const append = (slot: Slot, ids: Int32Array) => {
-    const rows = { k: [] as Float32Array[], v: [] as Float32Array[] }
-    for (let layer = 0; layer < layers; layer++) {
-      rows.k.push(new Float32Array(kvHeads * ids.length * headDim))
-      rows.v.push(new Float32Array(kvHeads * ids.length * headDim))
-    }
-    let state = slot.length === 0 ? 7 : rowState(slot, slot.length - 1)
-    for (const [i, id] of ids.entries()) {
-      state = mix(state, id)
+  /** K/V rows of `states`, one a token. */
+  const rowsOf = (states: readonly number[]) => {
+    const empty = () => Array.from({ length: layers }, () => new Float32Array(kvHeads * states.length * headDim))
+    const rows = { k: empty(), v: empty() }
+    for (const [i, state] of states.entries()) {
       for (let layer = 0; layer < layers; layer++) {
         for (let head = 0; head < kvHeads; head++) {
           for (let d = 0; d < headDim; d++) {
-            const at = (head * ids.length + i) * headDim + d
+            const at = (head * states.length + i) * headDim + d
             const value = d === 0 ? state : mix(state, layer * 31 + head * 7 + d)
             ;(rows.k[layer] as Float32Array)[at] = value
             ;(rows.v[layer] as Float32Array)[at] = mix(value, 3)
@@ -41,18 +37,29 @@ export function createHashRunner(options: HashRunnerOptions): Runner {
         }
       }
     }
-    slot.append(ids, (layer, letter) => rows[letter][layer] as Float32Array)
+    return (layer: number, letter: 'k' | 'v') => rows[letter][layer] as Float32Array
   }
 
-  const rowState = (slot: Slot, row: number) => (slot.k[0] as Float32Array)[row * headDim] as number
+  const rowState = (slot: Slot, row: number) => (row < 0 ? 7 : ((slot.k[0] as Float32Array)[row * headDim] as number))
 
-  const logits = (slot: Slot) => {
+  const append = (slot: Slot, ids: Int32Array) => {
+    let state = rowState(slot, slot.length - 1)
+    const states = Array.from(ids, (id) => {
+      state = mix(state, id)
+      return state
+    })
+    slot.append(ids, rowsOf(states))
+  }
+
+  const logits = (slot: Slot, rows: readonly number[] = Array.from({ length: slot.length }, (_, row) => row)) => {
     let state = 1
     for (const buffers of [slot.k, slot.v]) {
       for (const buffer of buffers) {
         for (let head = 0; head < kvHeads; head++) {
-          const start = head * slot.capacity * headDim
-          for (let i = start; i < start + slot.length * headDim; i++) state = mix(state, buffer[i] as number)
+          for (const row of rows) {
+            const start = (head * slot.capacity + row) * headDim
+            for (let i = start; i < start + headDim; i++) state = mix(state, buffer[i] as number)
+          }
         }
       }
     }
@@ -84,6 +91,21 @@ export function createHashRunner(options: HashRunnerOptions): Runner {
       return rows.map(({ slot, id }) => {
         append(slot, Int32Array.of(id))
         return logits(slot)
+      })
+    },
+    async tree(slot: Slot, tokens: readonly TreeToken[]) {
+      if (tokens.length === 0) throw new RangeError('a run without tokens')
+      onRun?.('tree', tokens.length)
+      await pause()
+      const states = new Map<number, number>()
+      for (const { id, sees, behind, row } of tokens) {
+        const before = behind.at(-1) ?? sees - 1
+        states.set(row, mix(states.get(before) ?? rowState(slot, before), id))
+      }
+      slot.place([...states.keys()], rowsOf([...states.values()]))
+      return tokens.flatMap(({ sees, behind, row, wantsLogits }) => {
+        const rows = [...Array.from({ length: sees }, (_, i) => i), ...behind, row]
+        return wantsLogits ? [logits(slot, rows)] : []
       })
     },
     close: async () => undefined,

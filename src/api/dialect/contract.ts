@@ -29,6 +29,10 @@ export interface Envelope {
     readonly stopChars: number
     readonly logitBias: number
     readonly jsonDepth: number
+    /** Absent, as in tests: the defaults of quick-field.ts. */
+    readonly quickTasks?: number
+    readonly quickChoices?: number
+    readonly quickTokens?: number
   }
   /**
    * Tokens of a plain text, for what is decided by them before a prompt is rendered. Absent: characters tell.
