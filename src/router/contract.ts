@@ -135,3 +135,25 @@ export interface FleetRouter {
   /** Forgets a session; false: it is unknown. */
   release(tenant: string, session: string): boolean
 }
+
+/** A router that knows of caches, and says what it knows. */
+export interface CacheAwareRouter extends FleetRouter {
+  /** What the router itself knows of a member; a member that it never used is empty and as configured. */
+  view(member: Pick<Member, 'id' | 'knowledge' | 'rates'>): MemberView
+  /** The member's cache is known to be empty: its server was started anew. */
+  emptied(member: string): void
+}
+
+/** The router's own books on one member. */
+export interface MemberView {
+  readonly load: Omit<MemberLoad, 'reportedQueue'>
+  readonly prefillTokensPerSecond: number
+  /** What decisions go by: no better than the member's own `knowledge`, worse where that was often wrong. */
+  readonly knowledge: Knowledge
+  /** Mean |predicted - reported hit| as a share of the prompt, of that knowledge; undefined: nothing was reported. */
+  readonly predictionError?: number
+  /** Active sessions that live there. */
+  readonly sessions: number
+  /** Tokens that its cache holds, as its own counts have shown; undefined: nothing was seen to go. */
+  readonly capacityTokens?: number
+}

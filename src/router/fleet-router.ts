@@ -1,0 +1,420 @@
+// Where a request goes in fleet mode: filter -> score -> pick, over what is known of each member's cache and load. All of
+// the state is here and small: sessions, learned fronts, a ledger for each member. Invariant: a decision changes nothing,
+// never waits and never sees text; what is lost or wrong costs hits. Step 7 of a request's path.
+
+import type { Clock } from '../core/clock.js'
+import { RefrainError } from '../core/errors.js'
+import { kindNamed } from '../core/kind.js'
+import type {
+  CacheAwareRouter,
+  Knowledge,
+  Member,
+  MemberPlacement,
+  MemberView,
+  RouteOutcome,
+  RouteQuery,
+  Score,
+} from './contract.js'
+import { HeadTable } from './head-table.js'
+import { MemberBook, type MemberState } from './member-book.js'
+import type { RouterOptions } from './options.js'
+import { type Candidate, type Candidates, pick } from './pick.js'
+import { learnCache, type Predicted } from './predictions.js'
+import * as scorers from './scorer/index.js'
+import type { Prospect, Scorer } from './scorer/scorer.js'
+import { SegmentIndex, type SegmentMatch } from './segment-index.js'
+import type { SessionRecord, SessionStore } from './session-store.js'
+import { type Session, SessionTable } from './session-table.js'
+
+export interface FleetRouterParts {
+  members(): readonly Member[]
+  readonly clock: Clock
+  /** Where sessions outlive this process; undefined: they do not. */
+  readonly store?: SessionStore
+}
+
+/** @throws Error where `options.weights` names a scorer that there is not. */
+export function createFleetRouter(options: RouterOptions, parts: FleetRouterParts): CacheAwareRouter {
+  return new Router(options, parts)
+}
+
+/** What a request is part of. */
+interface Identity {
+  readonly isSide: boolean
+  readonly session: Session | undefined
+  /** Of the session that is to be made where there is none. */
+  readonly key: string | undefined
+  readonly parent: string | undefined
+}
+
+interface Expected {
+  readonly tokens: number
+  readonly predicted: Predicted
+}
+
+interface Placed extends MemberPlacement {
+  readonly identity: Identity
+  readonly match: SegmentMatch<Session>
+  readonly expected: Expected
+}
+
+interface Sent {
+  readonly predicted: Predicted
+  readonly expectedTokens: number
+  readonly newTokens: number
+  readonly session: Session | undefined
+  readonly sentAt: number
+  readonly computedBefore: number
+  readonly tailAge: number | undefined
+  readonly headAge: number | undefined
+  /** Segments that were known before it was sent. */
+  readonly depth: number
+  started: boolean
+}
+
+class Router implements CacheAwareRouter {
+  readonly #options: RouterOptions
+  readonly #parts: FleetRouterParts
+  readonly #scorers: readonly { readonly name: string; readonly weight: number; readonly scorer: Scorer }[]
+  readonly #book = new MemberBook()
+  readonly #sessions: SessionTable
+  readonly #segments: SegmentIndex<Session>
+  readonly #heads: HeadTable
+  readonly #sent = new Map<string, Sent>()
+
+  constructor(options: RouterOptions, parts: FleetRouterParts) {
+    this.#options = options
+    this.#parts = parts
+    this.#scorers = Object.entries(options.weights).map(([name, weight]) => ({
+      name,
+      weight,
+      scorer: kindNamed<Scorer>(scorers, name, 'router.weights'),
+    }))
+    const { sessions: max, sessionTtlMs: ttlMs, activeMs, segments, segmentTtlMs } = options
+    this.#sessions = new SessionTable({ max, ttlMs, activeMs }, ({ key }) => parts.store?.remove(key))
+    this.#segments = new SegmentIndex({ segments, ttlMs: segmentTtlMs })
+    this.#heads = new HeadTable({ max: 4096, ttlMs: segmentTtlMs })
+    for (const record of parts.store?.records() ?? []) this.#recall(record)
+  }
+
+  // --- deciding ------------------------------------------------------------------------------------------------------
+
+  place(query: RouteQuery): MemberPlacement {
+    const now = this.#parts.clock.now()
+    const members = this.#able(query) //                               model_not_found, engine_failed, queue_full
+    const match = this.#segments.match(scopeOf(query), query.segments, now, (index) => this.#book.memory(index))
+    const identity = this.#identify(query, match, now)
+    const home = identity.session?.member
+    const parent = home === undefined ? identity.parent : undefined
+    const expected = new Map<Member, Expected>()
+    const candidates = members.map((member) => {
+      const expect = this.#expect(query, { member, match, session: identity.session })
+      expected.set(member, expect)
+      return this.#score(query, { member, tokens: expect.tokens, home: home ?? parent, now })
+    })
+    const situation = { isSide: identity.isSide, home, parent, head: headOf(query) }
+    const { candidate, reason } = pick(candidates as unknown as Candidates, situation, this.#options)
+    const placed: Placed = {
+      member: candidate.member,
+      scores: candidates.map(scoreOf),
+      reason,
+      predictedHitTokens: expected.get(candidate.member)!.tokens,
+      identity,
+      match,
+      expected: expected.get(candidate.member)!,
+    }
+    return placed
+  }
+
+  /** Members that may take it. @throws RefrainError where there are none. */
+  #able({ model, excluded }: RouteQuery): Member[] {
+    const all = this.#parts.members()
+    const able = all.filter(({ models }) => models.includes(model))
+    if (able.length === 0 && all.some(({ models }) => models.length > 0)) {
+      throw new RefrainError('model_not_found', `no backend has the model '${model}'`)
+    }
+    const up = able.filter(({ id, state, weight }) => state === 'up' && weight > 0 && excluded?.includes(id) !== true)
+    if (up.length === 0) throw noneUp(able, excluded)
+    const { maxInFlight } = this.#options
+    const inFlight = ({ id }: Member) => this.#book.state(id).ledger.inFlight
+    const roomy = maxInFlight === 0 ? up : up.filter((member) => inFlight(member) < maxInFlight)
+    if (roomy.length === 0) {
+      throw new RefrainError('queue_full', `every backend has ${maxInFlight} requests already`, { retryAfterMs: 1000 })
+    }
+    // One that came back gets its share by and by; alone it gets all.
+    const mean = roomy.reduce((sum, member) => sum + inFlight(member), 0) / roomy.length
+    const warm = roomy.filter((member) => member.weight >= 1 || inFlight(member) < Math.max(1, member.weight * mean))
+    return warm.length > 0 ? warm : roomy
+  }
+
+  #identify(query: RouteQuery, match: SegmentMatch<Session>, now: number): Identity {
+    const isSide = query.requestClass === 'auxiliary' || query.requestClass === 'compaction'
+    const key = query.session === undefined ? undefined : keyOf(query, query.session)
+    const parentKey = query.parentSession === undefined ? undefined : keyOf(query, query.parentSession)
+    const named = key === undefined ? undefined : this.#sessions.get(key, now)
+    const parent = parentKey === undefined ? undefined : this.#sessions.get(parentKey, now)?.member
+    if (key !== undefined) return { isSide, session: named, key, parent: parent ?? match.owner?.member }
+    const followed = this.#follow(query, match)
+    if (followed !== undefined) return { isSide, session: followed, key: undefined, parent: undefined }
+    const tail = query.segments.hashes.at(-1)
+    const own = isSide || tail === undefined ? undefined : `${scopeOf(query)}\0${tail}`
+    return { isSide, session: undefined, key: own, parent: parent ?? match.owner?.member }
+  }
+
+  /** The session that the longest known front is a turn of: it goes on from there, or from a little before. */
+  #follow({ segments }: RouteQuery, { owner, depth }: SegmentMatch<Session>): Session | undefined {
+    if (owner === undefined || !this.#sessions.has(owner)) return undefined
+    if (segments.hashes[depth - 1] === owner.tail) return owner
+    // Clients rewrite their last messages; somebody who goes on from far behind, or meanwhile, is another.
+    const shared = segments.tokens[depth - 1] ?? 0
+    const head = segments.tokens[segments.head - 1] ?? 0
+    return owner.inFlight === 0 && shared - head >= (owner.tokens - head) / 2 ? owner : undefined
+  }
+
+  #expect(
+    query: RouteQuery,
+    { member, match, session }: { member: Member; match: SegmentMatch<Session>; session: Session | undefined },
+  ): Expected {
+    const state = this.#book.state(member.id)
+    const most = Math.max(0, query.promptTokens - 1)
+    const learned = Math.min(most, match.tokens.get(state.memory.index) ?? 0)
+    const sticky = session?.member === member.id ? Math.min(most, session.tokens) : 0
+    const predicted: Predicted = { precise: undefined, learned, sticky }
+    const level = this.#level(member)
+    const tokens = level === 'load' ? 0 : level === 'sticky' ? sticky : learned
+    return { tokens, predicted }
+  }
+
+  #level({ id, knowledge }: Pick<Member, 'id' | 'knowledge'>): Knowledge {
+    const level = this.#book.state(id).predictions.level(knowledge)
+    return level === 'precise' ? 'learned' : level
+  }
+
+  #score(
+    query: RouteQuery,
+    { member, tokens, home, now }: { member: Member; tokens: number; home: string | undefined; now: number },
+  ): Candidate {
+    const { ledger } = this.#book.state(member.id)
+    const residents = this.#sessions.residents(member.id, now)
+    const rate = ledger.rate(member.rates.prefillTokensPerSecond)
+    const prospect: Prospect = {
+      member: member.id,
+      request: query.id,
+      promptTokens: query.promptTokens,
+      held: { device: tokens },
+      restoreCost: member.rates.restoreCost,
+      rate,
+      waitTokens: ledger.waitTokens(now, rate),
+      reportedQueue: member.load.reportedQueue,
+      inFlight: ledger.inFlight,
+      residentTokens: residents.demand,
+      isHome: home === undefined ? undefined : home === member.id,
+    }
+    const parts: Record<string, number> = {}
+    let total = 0
+    for (const { name, weight, scorer } of this.#scorers) {
+      const ms = scorer.score(prospect, this.#options)
+      parts[name] = ms
+      total += weight * ms
+    }
+    return {
+      member,
+      overlapTokens: tokens,
+      parts,
+      ttftMs: (parts['prefill'] ?? 0) + (parts['queue'] ?? 0) + (parts['streams'] ?? 0),
+      total,
+      inFlight: ledger.inFlight,
+      residents: residents.sessions,
+      heads: this.#heads.countAt(member.id),
+    }
+  }
+
+  // --- being told ----------------------------------------------------------------------------------------------------
+
+  sent(query: RouteQuery, placement: MemberPlacement): void {
+    const now = this.#parts.clock.now()
+    const placed = isPlaced(placement) ? placement : (this.place(query) as Placed)
+    const { id } = placement.member
+    const state = this.#book.state(id)
+    const { identity, match, expected } = placed
+    const scope = scopeOf(query)
+    const { hashes, head } = query.segments
+    const newTokens = Math.max(1, query.promptTokens - expected.tokens)
+    const age = (depth: number) =>
+      depth < 1 ? undefined : this.#segments.distance(scope, hashes[depth - 1] as string, state.memory)
+    const tailAge = age(match.depth)
+    const headAge = age(Math.min(head, match.depth))
+    const session = this.#turn(query, { identity, member: id, newTokens, now })
+    this.#sent.set(sentKey(query, id), {
+      predicted: expected.predicted,
+      expectedTokens: expected.tokens,
+      newTokens,
+      session,
+      sentAt: now,
+      computedBefore: state.memory.computed,
+      tailAge,
+      headAge,
+      depth: match.depth,
+      started: false,
+    })
+    state.memory.computed += newTokens
+    state.ledger.sent(query.id, newTokens, now)
+    this.#segments.hold(scope, query.segments, state.memory, { now, owner: session })
+    if (head > 0 && !identity.isSide) this.#heads.use(`${scope}\0${headOf(query)}`, id, now)
+  }
+
+  #turn(
+    query: RouteQuery,
+    { identity, member, newTokens, now }: { identity: Identity; member: string; newTokens: number; now: number },
+  ): Session | undefined {
+    if (identity.isSide) return undefined
+    const { promptTokens: tokens } = query
+    const tail = query.segments.hashes.at(-1) ?? ''
+    const scope = scopeOf(query)
+    let { session } = identity
+    if (session === undefined || !this.#sessions.has(session)) {
+      const key = identity.key ?? session?.key
+      if (key === undefined) return undefined
+      session = this.#sessions.add({ key, member, scope, tail, tokens, usedAt: now })
+    }
+    this.#sessions.turn(session, member, { now, newTokens })
+    session.tail = tail
+    session.tokens = tokens
+    return session
+  }
+
+  started(query: RouteQuery, member: string): void {
+    const now = this.#parts.clock.now()
+    const sent = this.#sent.get(sentKey(query, member))
+    if (sent === undefined || sent.started) return
+    sent.started = true
+    this.#book.state(member).ledger.started(query.id, now)
+    if (sent.session !== undefined) sent.session.waitedMs ??= now - sent.sentAt
+  }
+
+  settled(outcome: RouteOutcome): void {
+    const { query, member, failed } = outcome
+    const now = this.#parts.clock.now()
+    const key = sentKey(query, member)
+    const sent = this.#sent.get(key)
+    if (sent === undefined) return
+    this.#sent.delete(key)
+    const state = this.#book.state(member)
+    state.ledger.settled(query.id)
+    if (sent.session !== undefined) {
+      this.#sessions.over(sent.session, now)
+      if (!failed) this.#remember(query, sent.session)
+    }
+    if (failed && !sent.started) {
+      this.#segments.drop(scopeOf(query), query.segments, state.memory, sent.depth)
+      return
+    }
+    this.#learn(outcome, sent, state)
+  }
+
+  #learn({ query, cachedTokens, promptTokens, completionTokens }: RouteOutcome, sent: Sent, state: MemberState): void {
+    // Counts of the member in the unit of the request's own estimate.
+    const unit = promptTokens !== undefined && promptTokens > 0 ? query.promptTokens / promptTokens : 1
+    state.memory.computed += (completionTokens ?? 0) * unit
+    if (cachedTokens === undefined) return
+    const cached = cachedTokens * unit
+    state.memory.computed += Math.max(0, sent.expectedTokens - cached)
+    const { predicted, tailAge, headAge, computedBefore } = sent
+    state.predictions.learn(predicted, { cached, prompt: query.promptTokens })
+    const ages = { tail: tailAge, head: headAge, sentAt: computedBefore }
+    learnCache(state.memory, ages, { predicted: predicted.learned, cached, prompt: query.promptTokens })
+  }
+
+  release(tenant: string, session: string): boolean {
+    const prefix = `${tenant}\0${session}\0`
+    let known = false
+    for (const { key } of this.#sessions.all()) if (key.startsWith(prefix)) known = this.#sessions.remove(key) || known
+    return known
+  }
+
+  view({ id, knowledge, rates }: Pick<Member, 'id' | 'knowledge' | 'rates'>): MemberView {
+    const { ledger, predictions, memory } = this.#book.state(id)
+    const now = this.#parts.clock.now()
+    const rate = ledger.rate(rates.prefillTokensPerSecond)
+    const level = this.#level({ id, knowledge })
+    const error = predictions.error(level)
+    return {
+      load: {
+        inFlight: ledger.inFlight,
+        queuedPrefillTokens: Math.round(ledger.waitTokens(now, rate)),
+        decoding: ledger.decoding,
+      },
+      prefillTokensPerSecond: rate,
+      knowledge: level,
+      ...(error !== undefined && { predictionError: error }),
+      sessions: this.#sessions.residents(id, now).sessions,
+      ...(Number.isFinite(memory.capacity) && { capacityTokens: Math.round(memory.capacity) }),
+    }
+  }
+
+  emptied(member: string): void {
+    const { memory } = this.#book.state(member)
+    memory.clearedBelow = memory.computed + 1
+    memory.computed = memory.clearedBelow
+  }
+
+  // --- outliving the process -----------------------------------------------------------------------------------------
+
+  #remember(query: RouteQuery, { key, member, tail, tokens }: Session): void {
+    const { store } = this.#parts
+    if (store === undefined) return
+    const { hashes, tokens: counts, head } = query.segments
+    const record: SessionRecord = {
+      key,
+      member,
+      scope: scopeOf(query),
+      tail,
+      tokens,
+      ...(head > 0 && { head: hashes[head - 1]!, headTokens: counts[head - 1]! }),
+    }
+    store.put(record)
+  }
+
+  #recall({ key, member, scope, tail, tokens, head, headTokens }: SessionRecord): void {
+    const now = this.#parts.clock.now()
+    const session = this.#sessions.add({ key, member, scope, tail, tokens, usedAt: now })
+    const { memory } = this.#book.state(member)
+    if (head !== undefined && headTokens !== undefined) {
+      const chain = { hashes: [head], tokens: [headTokens], head: 1 }
+      this.#segments.hold(scope, chain, memory, { now, owner: undefined })
+    }
+    const chain = { hashes: [tail], tokens: [tokens], head: 0 }
+    this.#segments.hold(scope, chain, memory, { now, owner: session })
+  }
+}
+
+function scoreOf({ member, ttftMs, overlapTokens, parts }: Candidate): Score {
+  return { member: member.id, ttftMs, overlapTokens, parts }
+}
+
+function isPlaced(placement: MemberPlacement): placement is Placed {
+  return 'identity' in placement
+}
+
+function sentKey({ id }: RouteQuery, member: string): string {
+  return `${id}\0${member}`
+}
+
+function scopeOf({ model, salt }: RouteQuery): string {
+  return `${model}\0${salt}`
+}
+
+function keyOf({ tenant, model }: RouteQuery, session: string): string {
+  return `${tenant}\0${session}\0${model}`
+}
+
+/** What new prompts with the same head have in common; without a head, the prompt's own beginning. */
+function headOf({ segments, id }: RouteQuery): string {
+  return segments.hashes[Math.max(0, segments.head - 1)] ?? id
+}
+
+function noneUp(able: readonly Member[], excluded: readonly string[] | undefined): RefrainError {
+  const states = able.map(({ id, state }) => `${id} ${excluded?.includes(id) ? 'was tried' : `is ${state}`}`)
+  const why = states.length === 0 ? 'none is known yet' : states.join(', ')
+  return new RefrainError('engine_failed', `no backend is up: ${why}`, { retryAfterMs: 1000 })
+}

@@ -1,0 +1,138 @@
+// Which of the members that may answer a request gets it, and why in a few words. Pure: scores and counts in, a choice
+// out. A session stays at home unless that is overloaded; a new one goes where its head is, until its queue there costs
+// more than the head; a new head goes where it waits least, and by rendezvous among equals.
+
+import type { Member } from './contract.js'
+import { ownerOf } from './rendezvous.js'
+
+export interface Candidate {
+  readonly member: Member
+  /** Of the prompt's front, believed to be there. */
+  readonly overlapTokens: number
+  /** Milliseconds by scorer, unweighted. */
+  readonly parts: Readonly<Record<string, number>>
+  /** Of the parts, as time to the first token: what is to be computed, waited for and shared. */
+  readonly ttftMs: number
+  /** All parts by their weights. */
+  readonly total: number
+  readonly inFlight: number
+  /** Active sessions that live there. */
+  readonly residents: number
+  /** Heads that it got lately. */
+  readonly heads: number
+}
+
+export interface Situation {
+  /** What the request is: a turn of a session, or something beside one. */
+  readonly isSide: boolean
+  /** Where the session lives, and its parent, by id; they need not be among the candidates. */
+  readonly home: string | undefined
+  readonly parent: string | undefined
+  /** What rendezvous goes by. */
+  readonly head: string
+}
+
+export interface PickOptions {
+  /** router.overload: a session leaves home where it waits so many times longer for its first token than elsewhere. */
+  readonly overload: number
+  /** router.replicate: a hot head is replicated where its holder's queue costs more than so many prefills of it. */
+  readonly replicate: number
+  /** router.rebalanceMs: what a session may compute again for a member that has nothing to do. */
+  readonly rebalanceMs: number
+  /** router.spread: of the heads that are a member's share, how many it may get by rendezvous. */
+  readonly spread: number
+}
+
+export interface Picked {
+  readonly candidate: Candidate
+  readonly reason: string
+}
+
+export type Candidates = readonly [Candidate, ...Candidate[]]
+
+export function pick(candidates: Candidates, situation: Situation, options: PickOptions): Picked {
+  const [only] = candidates
+  if (candidates.length === 1) return { candidate: only, reason: 'only choice' }
+  if (situation.isSide) return { candidate: least(candidates, urgent), reason: 'side request' }
+  const { home, parent } = situation
+  const atHome = home === undefined ? undefined : candidates.find(({ member }) => member.id === home)
+  if (atHome !== undefined) return stayOrLeave(atHome, candidates, options)
+  const atParent = parent === undefined ? undefined : candidates.find(({ member }) => member.id === parent)
+  if (atParent !== undefined && !isOverloaded(atParent, candidates, options))
+    return { candidate: atParent, reason: "parent's" }
+  const found = newcomer(candidates, situation, options)
+  return home === undefined ? found : { ...found, reason: `home is gone, ${found.reason}` }
+}
+
+/** What counts now, whatever comes later. */
+const urgent = ({ ttftMs, parts }: Candidate) => ttftMs + (parts['affinity'] ?? 0)
+/** What counts later, whatever waits now. */
+const lasting = ({ parts }: Candidate) => (parts['prefill'] ?? 0) + (parts['pressure'] ?? 0)
+const total = (candidate: Candidate) => candidate.total
+
+function least(candidates: Candidates, cost: (candidate: Candidate) => number): Candidate {
+  return candidates.reduce((best, each) => (cost(each) < cost(best) ? each : best))
+}
+
+function isOverloaded(home: Candidate, candidates: Candidates, { overload }: PickOptions): boolean {
+  const best = least(candidates, (each) => (each === home ? Number.POSITIVE_INFINITY : urgent(each)))
+  return home.ttftMs > overload * urgent(best)
+}
+
+function stayOrLeave(home: Candidate, candidates: Candidates, options: PickOptions): Picked {
+  const idle = idleFor(home, candidates, options)
+  if (idle !== undefined) return { candidate: idle, reason: 'moved to an idle backend' }
+  if (!isOverloaded(home, candidates, options)) return { candidate: home, reason: 'session' }
+  return { candidate: least(candidates, urgent), reason: 'moved, home is overloaded' }
+}
+
+/** A member that has next to no sessions, while the session's home has more than its share and is busy. */
+function idleFor(home: Candidate, candidates: Candidates, { rebalanceMs }: PickOptions): Candidate | undefined {
+  const share = candidates.reduce((sum, { residents }) => sum + residents, 0) / candidates.length
+  if (home.residents <= share || home.inFlight === 0) return undefined
+  const idle = candidates.filter(
+    ({ residents, inFlight, parts, member }) =>
+      residents < share / 2 &&
+      home.residents - residents >= 2 &&
+      inFlight === 0 &&
+      member.load.reportedQueue === 0 &&
+      (parts['prefill'] ?? 0) <= rebalanceMs,
+  )
+  return isSome(idle) ? least(idle, total) : undefined
+}
+
+function newcomer(candidates: Candidates, situation: Situation, options: PickOptions): Picked {
+  const most = Math.max(...candidates.map(({ overlapTokens }) => overlapTokens))
+  const holders = candidates.filter(({ overlapTokens }) => most > 0 && overlapTokens >= most / 2)
+  const others = candidates.filter((each) => !holders.includes(each))
+  if (!isSome(holders)) return { candidate: newHead(candidates, situation, options), reason: 'new head' }
+  const holder = least(holders, total)
+  if (!isSome(others)) return { candidate: holder, reason: 'overlap' }
+  const other = least(others, total)
+  const { replicate } = options
+  const copyMs = (replicate - 1) * (other.parts['prefill'] ?? 0)
+  const waitsLonger = least(holders, ({ ttftMs }) => ttftMs).ttftMs > other.ttftMs + copyMs
+  const isCrowded = lasting(least(holders, lasting)) > lasting(other) + copyMs
+  return waitsLonger || isCrowded
+    ? { candidate: other, reason: 'replicated hot head' }
+    : { candidate: holder, reason: 'overlap' }
+}
+
+/** Differences below this are noise of the estimates. */
+const TIE_MS = 25
+const TIE_SHARE = 0.1
+
+function newHead(candidates: Candidates, { head }: Situation, { spread }: PickOptions): Candidate {
+  const best = least(candidates, total)
+  const tolerance = Math.max(TIE_MS, TIE_SHARE * (best.parts['prefill'] ?? 0))
+  const equals = candidates.filter((each) => each.total <= best.total + tolerance)
+  const bound = Math.ceil((spread * (candidates.reduce((sum, { heads }) => sum + heads, 0) + 1)) / candidates.length)
+  const roomy = equals.filter(({ heads }) => heads < bound)
+  const among = isSome(roomy) ? roomy : equals
+  const { id } = ownerOf(head, among.map(({ member }) => member) as [Member, ...Member[]])
+  return among.find(({ member }) => member.id === id) ?? best
+}
+
+function isSome(candidates: readonly Candidate[]): candidates is Candidates {
+  return candidates.length > 0
+}

@@ -1,0 +1,181 @@
+// Sessions and where they live: by the key that a client sends, or by their prompt where it sends none. Invariant: bounded
+// by count and age; a session that is forgotten costs hits, never an answer. Members' shares of what active sessions ask
+// of them are kept as running sums, so that a decision looks at no session but its own.
+
+export interface SessionTableOptions {
+  readonly max: number
+  readonly ttlMs: number
+  /** A session counts as active so long after its last turn. */
+  readonly activeMs: number
+}
+
+export interface Session {
+  readonly key: string
+  /** Id of the member that it lives on. */
+  member: string
+  scope: string
+  /** Hash of its last prompt as a whole. */
+  tail: string
+  /** Of its last prompt. */
+  tokens: number
+  usedAt: number
+  inFlight: number
+  turns: number
+  /** New tokens of a turn, smoothed. */
+  step: number
+  /** Of the time between its turns, how much it waits for first content: 1 is a client that asks again at once. */
+  share: number
+  sentAt: number
+  /** From the last turn's sending to its first content. */
+  waitedMs: number | undefined
+  /** Tokens that it counts for at its member, while it is active. */
+  demand: number
+}
+
+/** What active sessions ask of one member. */
+export interface Residents {
+  sessions: number
+  /** Sum of their demands: tokens that a newcomer must expect in front of it, turn by turn. */
+  demand: number
+}
+
+/** Of a session of which no second turn was seen. */
+export const FIRST_STEP_TOKENS = 256
+
+export class SessionTable {
+  readonly #options: SessionTableOptions
+  /** Least recently used first. */
+  readonly #sessions = new Map<string, Session>()
+  /** Least recently used first. */
+  readonly #active = new Set<Session>()
+  readonly #residents = new Map<string, Residents>()
+  /** Told of each session that is dropped. */
+  readonly #dropped: (session: Session) => void
+
+  constructor(options: SessionTableOptions, dropped: (session: Session) => void = () => undefined) {
+    this.#options = options
+    this.#dropped = dropped
+  }
+
+  get size(): number {
+    return this.#sessions.size
+  }
+
+  all(): IterableIterator<Session> {
+    return this.#sessions.values()
+  }
+
+  get(key: string, now: number): Session | undefined {
+    const session = this.#sessions.get(key)
+    if (session === undefined) return undefined
+    if (session.inFlight > 0 || now - session.usedAt <= this.#options.ttlMs) return session
+    this.remove(key)
+    return undefined
+  }
+
+  /** Whether `session` is still the one of its key. */
+  has(session: Session): boolean {
+    return this.#sessions.get(session.key) === session
+  }
+
+  add(fields: Pick<Session, 'key' | 'member' | 'scope' | 'tail' | 'tokens' | 'usedAt'>): Session {
+    this.remove(fields.key)
+    const session: Session = {
+      ...fields,
+      inFlight: 0,
+      turns: 0,
+      step: FIRST_STEP_TOKENS,
+      share: 1,
+      sentAt: fields.usedAt,
+      waitedMs: undefined,
+      demand: 0,
+    }
+    this.#sessions.set(session.key, session)
+    this.#bound(fields.usedAt)
+    return session
+  }
+
+  remove(key: string): boolean {
+    const session = this.#sessions.get(key)
+    if (session === undefined) return false
+    this.#sessions.delete(key)
+    this.#rest(session)
+    this.#dropped(session)
+    return true
+  }
+
+  /** A turn of `session` goes to `member`, which is its home from now on. */
+  turn(session: Session, member: string, { now, newTokens }: { now: number; newTokens: number }): void {
+    if (session.turns > 0) {
+      const interval = now - session.sentAt
+      const waited = session.waitedMs ?? interval
+      const share = interval > 0 ? Math.min(1, waited / interval) : 1
+      session.share += (share - session.share) / 2
+      session.step = session.turns === 1 ? newTokens : session.step + (newTokens - session.step) / 4
+    }
+    this.#rest(session)
+    session.turns++
+    session.inFlight++
+    session.usedAt = now
+    session.sentAt = now
+    session.waitedMs = undefined
+    session.member = member
+    session.demand = session.step * session.share
+    const residents = this.#residentsOf(member)
+    residents.sessions++
+    residents.demand += session.demand
+    this.#active.add(session)
+    // Most recently used last.
+    if (this.#sessions.delete(session.key)) this.#sessions.set(session.key, session)
+  }
+
+  over(session: Session, now: number): void {
+    session.inFlight = Math.max(0, session.inFlight - 1)
+    session.usedAt = now
+    if (this.#active.delete(session)) this.#active.add(session)
+  }
+
+  residents(member: string, now: number): Residents {
+    this.#sweep(now)
+    return this.#residentsOf(member)
+  }
+
+  #residentsOf(member: string): Residents {
+    let residents = this.#residents.get(member)
+    if (residents === undefined) {
+      residents = { sessions: 0, demand: 0 }
+      this.#residents.set(member, residents)
+    }
+    return residents
+  }
+
+  #rest(session: Session): void {
+    if (!this.#active.delete(session)) return
+    const residents = this.#residentsOf(session.member)
+    residents.sessions--
+    residents.demand = residents.sessions === 0 ? 0 : residents.demand - session.demand
+  }
+
+  #sweep(now: number): void {
+    for (const session of this.#active) {
+      if (now - session.usedAt <= this.#options.activeMs) return
+      if (session.inFlight > 0) {
+        // A long answer: it is looked at again after the others.
+        this.#active.delete(session)
+        this.#active.add(session)
+        session.usedAt = now
+      } else {
+        this.#rest(session)
+      }
+    }
+  }
+
+  #bound(now: number): void {
+    for (const session of this.#sessions.values()) {
+      const isOld = now - session.usedAt > this.#options.ttlMs
+      if (this.#sessions.size <= this.#options.max && !isOld) return
+      if (session.inFlight > 0 && this.#sessions.size <= 2 * this.#options.max) return
+      this.remove(session.key)
+    }
+  }
+}
