@@ -118,6 +118,14 @@ describe('the whole server', () => {
         ),
       }),
     ])
+    const blocks = [user('a'), { role: 'assistant', content: 'Two.' }, user('b')]
+    const own = [{ name: 'look', input_schema: { type: 'object' } }]
+    const body = { model: 'm', max_tokens: 100, tools: own, messages: blocks }
+    const other = await post(house.program, '/v1/messages', body)
+    expect([other.status, other.text]).toEqual([
+      400,
+      expect.stringContaining('The `content[].thinking` in the thinking mode must be passed back to the API.'),
+    ])
     for (const more of [{}, { tools, chat_template_kwargs: undefined, thinking: { type: 'disabled' } }]) {
       expect((await ask(house, foreign, more)).reply.status).toBe(200)
     }

@@ -162,12 +162,38 @@ describe('stays text', () => {
     await same(chatml, [user('x'), says({ content: 'yes' })], replyOf('assistant:', 'yes', { content: 'yes' }))
   })
 
-  test('an answer in a template without an end of turn, unless it stands there as it was sampled', async () => {
+  test('an answer that ends otherwise than it was sampled, in a template without an end of turn', async () => {
     const own = house('{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{% endfor %}[assistant]')
-    await same(own, [user('x'), says({ content: 'yes\n' })], replyOf('[assistant]', 'yes\n', { content: 'yes\n' }))
-    const { pieces } = await encoded(own, [user('x'), says({ content: 'yes' })], {
-      replies: [undefined, replyOf('[assistant]', 'yes', { content: 'yes' })],
+    await same(own, [user('x'), says({ content: 'yes' })], replyOf('[assistant]', 'yes, but', { content: 'yes' }))
+    const marked = house('{% for m in messages %}[{{ m.role }}]{{ m.content }} (over){% endfor %}[assistant]')
+    await same(marked, [user('x'), says({ content: 'yes' })], replyOf('[assistant]', 'yes', { content: 'yes' }))
+    for (const written of ['yes', 'yes\n']) {
+      const { text } = await encoded(own, [user('x'), says({ content: written })], {
+        replies: [undefined, replyOf('[assistant]', written, { content: written })],
+      })
+      expect(text).toBe(`[user]x[assistant]${written}[assistant]`)
+    }
+  })
+
+  test('nothing of an answer that ends with another special token than the end', async () => {
+    const own = house('{% for m in messages %}<s>{{ m.role }}: {{ m.content }}<e>{% endfor %}<s>assistant: ', '</s>', [
+      '<s>',
+      '<e>',
+    ])
+    const { text, rendered } = await encoded(own, [user('x'), says({ content: 'certainly yes' }), user('y')], {
+      replies: [undefined, replyOf('<s>assistant: ', 'certainly yes', { content: 'certainly yes' })],
     })
-    expect(pieces.map(({ kind }) => kind)).toEqual(['text', 'ids', 'text'])
+    expect(text).toBe(rendered.text)
+  })
+
+  test('an answer beside whose calls the template leaves out what was said is as it was sampled', async () => {
+    const source =
+      '{% for m in messages %}<s>{{ m.role }}: {% if m.tool_calls %}{{ m.tool_calls[0].function.name }}({{ m.tool_calls[0].function.arguments | tojson }}){% else %}{{ m.content }}{% endif %}</s>{% endfor %}<s>assistant: '
+    const own = house(source)
+    const message = { content: 'I look.', toolCalls: [{ id: 'c', name: 'look', arguments: '{}' }] }
+    const { text } = await encoded(own, [user('x'), says(message)], {
+      replies: [undefined, replyOf('<s>assistant: ', 'I look. look({ })', message)],
+    })
+    expect(text).toBe('<s>user: x</s><s>assistant: I look. look({ })</s><s>assistant: ')
   })
 })

@@ -26,7 +26,7 @@ export interface SpliceOptions {
   readonly replies: readonly (Reply | undefined)[]
   /** Reasoning that a message has is shown, whether the template shows it or not. */
   readonly beyondTemplate: boolean
-  readonly tokenizer: Pick<Tokenizer, 'eosTokenIds' | 'spellingOf' | 'decode'>
+  readonly tokenizer: Pick<Tokenizer, 'eosTokenIds' | 'spellingOf' | 'specialId' | 'decode'>
 }
 
 export function splice({ text, spans }: Pick<Rendered, 'text' | 'spans'>, options: SpliceOptions): PromptPiece[] {
@@ -53,24 +53,37 @@ export function splice({ text, spans }: Pick<Rendered, 'text' | 'spans'>, option
 
 /** Where in `span` the answer ends and what the template writes behind it begins; undefined: not known for certain. */
 function endOf(span: string, reply: Reply, said: ChatMessage, options: SpliceOptions): number | undefined {
-  const { content, reasoning = '' } = reply.message
-  const hidden =
-    reasoning !== '' && (said.reasoning === undefined || (!options.beyondTemplate && !shows(span, reasoning)))
-  if (hidden || !shows(span, content)) return undefined
+  if (!isShown(span, reply, said, options)) return undefined
   // The turn begins as it began when it was sampled, be it with the reasoning's open tag more or less.
   if (reply.opening !== '' && sharedStart(span, reply.opening) === 0) return undefined
-  for (const id of options.tokenizer.eosTokenIds) {
-    const spelling = options.tokenizer.spellingOf(id)
+  const { tokenizer } = options
+  for (const id of tokenizer.eosTokenIds) {
+    const spelling = tokenizer.spellingOf(id)
     const at = span.lastIndexOf(spelling)
     if (at > 0 && span.slice(at + spelling.length).trim() === '') return at
   }
-  // A template without an end of turn: the answer must stand there as it was sampled.
-  const sampled = reply.opening + options.tokenizer.decode(reply.ids, { special: 'keep' }) + reply.rest
-  return span.startsWith(sampled) ? sampled.length : undefined
+  // A template that ends a turn otherwise, or not at all: the answer must end there as it was sampled.
+  const sampled = reply.opening + tokenizer.decode(reply.ids, { special: 'keep' }) + reply.rest
+  if (span.startsWith(sampled) && span.slice(sampled.length).trim() === '') return sampled.length
+  const last = sampled.trimEnd().slice(-LAST_UNITS)
+  const end = span.trimEnd()
+  const special = /<[^<>\s]{1,40}>$/.exec(end)?.[0]
+  const ends =
+    special !== undefined && tokenizer.specialId(special) !== undefined ? [end, end.slice(0, -special.length)] : [end]
+  return ends.find((each) => each.trimEnd().endsWith(last))?.trimEnd().length
+}
+
+/** Whether the template shows this answer here: its reasoning where the rule keeps it, its content or at least its calls. */
+function isShown(span: string, { message }: Reply, said: ChatMessage, { beyondTemplate }: SpliceOptions): boolean {
+  const { content, reasoning = '', toolCalls = [] } = message
+  if (reasoning !== '' && (said.reasoning === undefined || (!beyondTemplate && !shows(span, reasoning)))) return false
+  // Some templates leave out what is said beside calls.
+  return shows(span, content) || (toolCalls.length > 0 && toolCalls.every(({ name }) => span.includes(name)))
 }
 
 /** Long enough to be no accident. */
 const HEAD_UNITS = 64
+const LAST_UNITS = 12
 
 function shows(span: string, part: string): boolean {
   return span.includes(part.trim().slice(0, HEAD_UNITS))
