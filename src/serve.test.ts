@@ -5,14 +5,16 @@ import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { chainOf } from './cache/chain.js'
 import type { Root } from './core/block.js'
 import type { GenerateEvent } from './core/events.js'
-import type { GenerateRequest, Job } from './core/request.js'
-import { createService, type ModelParts } from './serve.js'
+import type { ChatMessage, GenerateRequest, Job } from './core/request.js'
+import { billingHeader } from './prompt/hygiene/billing-header.js'
+import { createService, type ModelParts, type ServeParts } from './serve.js'
+import { createMemoryReplies } from './session/replies.js'
 
 const root = '0123456789abcdef0123456789abcdef' as Root
 const never = new AbortController().signal
 const cache = { working: 0, memory: 0, disk: 0, computed: 1 }
 
-function house(aliases: Record<string, string> = {}) {
+function house(aliases: Record<string, string> = {}, more: Partial<ServeParts> = {}) {
   const tokenizer = createScriptedTokenizer()
   const template = createScriptedTemplate()
   const encode = vi.spyOn(tokenizer, 'encode')
@@ -45,6 +47,7 @@ function house(aliases: Record<string, string> = {}) {
     aliases,
     fleet: [backend('first'), backend('second')],
     limits: { queuedRequests: 1 },
+    ...more,
   })
   return { service, jobs, encode, render }
 }
@@ -152,5 +155,78 @@ describe('names of models', () => {
     const started = performance.now()
     expect(() => resolve({ 'a*a*a*a*a*a*a*b': 'first' }, 'a'.repeat(1_000_000))).toThrow()
     expect(performance.now() - started).toBeLessThan(2000)
+  })
+})
+
+describe('checkpoints', () => {
+  const chat = (messages: readonly ChatMessage[], checkpoints: GenerateRequest['checkpoints']) =>
+    request({ prompt: { kind: 'chat', messages, tools: [] }, ...(checkpoints && { checkpoints }) })
+  const messages: ChatMessage[] = [
+    { role: 'system', content: 'be brief' },
+    { role: 'user', content: 'first question' },
+    { role: 'assistant', content: 'Yes.' },
+    { role: 'user', content: 'second' },
+  ]
+  const textAt = (job: Job | undefined, i: number) => {
+    const { tokens } = job?.pins?.[i] ?? { tokens: -1 }
+    return createScriptedTokenizer().decode(job!.tokens.subarray(0, tokens))
+  }
+  // The scripted tokenizer's tokens are three bytes: a place is the last one in front of what was meant.
+  const whole = (text: string) => text.slice(0, 3 * Math.floor(text.length / 3))
+
+  test('are places in the tokens: behind a message, behind the head', async () => {
+    const { service, jobs } = house()
+    const asked = chat(messages, [
+      { after: 'head', ttlMs: 1 },
+      { after: 1, ttlMs: 2 },
+      { after: 3, ttlMs: 3 },
+    ])
+    await eventsOf(service.generate(asked, never))
+    expect(jobs[0]?.pins?.map(({ ttlMs }) => ttlMs)).toEqual([1, 2, 3])
+    const lines = ['system: be brief\n', 'user: first question\n', 'assistant: Yes.\n', 'user: second\n']
+    expect(textAt(jobs[0], 0)).toBe(whole(lines[0]!))
+    expect(textAt(jobs[0], 1)).toBe(whole(lines.slice(0, 2).join('')))
+    expect(textAt(jobs[0], 2)).toBe(whole(lines.join('')))
+    await eventsOf(service.generate(chat(messages, undefined), never))
+    expect(jobs[1]?.pins).toBeUndefined()
+  })
+
+  test('stay where they were meant when messages are taken out or put together', async () => {
+    const replies = createMemoryReplies({ memoryBytes: 1e6 })
+    const jobs: Job[] = []
+    const answer = [...createScriptedTokenizer().encode('out', { special: 'text', bos: 'none' })]
+    const backend: Backend = {
+      name: 'says out',
+      model: 'first',
+      async *generate(job): AsyncGenerator<GenerateEvent> {
+        jobs.push(job)
+        yield { type: 'token', choice: 0, ids: answer, text: 'out' }
+        yield { type: 'end', choice: 0, reason: 'stop' }
+        yield { type: 'finish', promptTokens: 1, completionTokens: 1, cache, committedTokens: 0 }
+      },
+      health: () => ({ ready: true, notes: [], running: 0, waiting: 0 }),
+      close: async () => undefined,
+    }
+    const hygiene = [billingHeader.create({}, undefined)]
+    const { service } = house({}, { replies, hygiene, fleet: [backend] })
+    const header: ChatMessage = { role: 'system', content: 'x-anthropic-billing-header: cch=1;' }
+    const first = [{ role: 'user', content: 'hi' }] as const
+    await eventsOf(service.generate(chat(first, undefined), never))
+    const parts: ChatMessage[] = [
+      header,
+      ...first,
+      { role: 'assistant', content: 'o' },
+      { role: 'assistant', content: 'ut' },
+      { role: 'user', content: 'again' },
+    ]
+    const checkpoints = [1, 2, 3, 4].map((after) => ({ after, ttlMs: 1 }))
+    await eventsOf(service.generate(chat(parts, checkpoints), never))
+    expect([0, 1, 2, 3].map((i) => textAt(jobs[1], i))).toEqual([
+      whole('user: hi\n'),
+      'user: hi\nassistant: out',
+      'user: hi\nassistant: out',
+      expect.stringMatching(/^user: hi\nassistant: out\nuser: agai?n?$/),
+    ])
+    expect(jobs[1]?.request.prompt).toMatchObject({ messages: [...first, { content: 'out' }, { content: 'again' }] })
   })
 })

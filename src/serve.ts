@@ -100,7 +100,9 @@ export function createService(parts: ServeParts): Service {
     tokenize(served, input) {
       const model = resolve(served.name)
       if (input.kind === 'text') return model.tokenizer.encode(input.text, { special: 'text', bos: input.bos })
-      const messages = tidy(input.messages, parts.hygiene)
+      const { retention = asSent } = model.formats
+      const tidied = reasoningApart(tidy(input.messages, parts.hygiene), model.formats)
+      const messages = retention.retain(tidied, { tools: worksWithTools(input) })
       const { text } = render({ ...input, messages }, model) as Rendered
       return model.tokenizer.encode(text, CHAT)
     },
@@ -186,7 +188,7 @@ function scopeOf({ tenant, cacheSalt }: GenerateRequest, { name }: ModelParts): 
   return { tenantSalt: tenant.salt, model: name, ...(cacheSalt !== undefined && { cacheSalt }) }
 }
 
-type Chat = Extract<Prompt, { kind: 'chat' }>
+type Chat = Pick<Extract<Prompt, { kind: 'chat' }>, 'messages' | 'tools'>
 
 /** A chat has tools for as long as there are calls in it: compaction requests send no definitions. */
 function worksWithTools({ tools, messages }: Chat): boolean {

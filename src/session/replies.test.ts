@@ -1,8 +1,12 @@
 // The conformance of the kept replies: what is kept is found by its own tenant's keys, bounded and erasable, in memory and
 // on disk; what disks do to it costs a reply and nothing else.
 
+import { mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, describe, expect, test } from 'vitest'
+import { systemFiles } from '../cache/disk/file-door.js'
 import type { Reply } from '../core/reply.js'
 import { type Note, note } from '../core/signals.js'
 import { FaultyDisk } from '../testing/faulty-disk.js'
@@ -288,4 +292,21 @@ describe('disk', () => {
     const third = await diskStore(disk)
     expect(await textsOf(third, 'd')).toEqual(['d'])
   })
+})
+
+test("on the machine's own disk: there after a kill, for its owner alone", async () => {
+  const folder = join(await mkdtemp(join(tmpdir(), 'refrain-replies-')), 'replies')
+  const open = () => openReplies({ memoryBytes: 0, log: replyLog({ folder, files: systemFiles, diskBytes: 1e6 }) })
+  const store = await open()
+  store.keep(kept('a'))
+  await store.flush()
+  // Not closed: as after a kill.
+  const again = await open()
+  expect(await textsOf(again, 'a')).toEqual(['a'])
+  const names = await readdir(folder)
+  expect([(await stat(folder)).mode & 0o777, names.length]).toEqual([0o700, 1])
+  expect((await stat(join(folder, names[0] as string))).mode & 0o777).toBe(0o600)
+  await store.close()
+  await again.close()
+  await rm(dirname(folder), { recursive: true })
 })
