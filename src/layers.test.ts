@@ -103,7 +103,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
   client: { may: [] },
-  'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router'], contracts: true },
+  'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick'], contracts: true },
   'serve-fleet.ts': { may: ['core', 'router'], contracts: true },
 }
 

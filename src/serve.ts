@@ -19,6 +19,9 @@ import { asSent } from './prompt/retention/as-sent.js'
 import { requireReasoning } from './prompt/retention/required.js'
 import { type EncodedPrompt, encodePieces, splice } from './prompt/splice.js'
 import { splitEvents } from './prompt/split-events.js'
+import { catalogueOf, type QuickCatalogue } from './quick/catalogue.js'
+import type { RenderChange } from './quick/fork-text.js'
+import { jobApart, planQuick, type QuickJob, type QuickRun } from './quick/quick.js'
 import { modelNamed } from './router/model-names.js'
 import { type RouteLimits, route } from './router/router.js'
 import { type Recalled, recall } from './session/recall.js'
@@ -34,6 +37,8 @@ export interface ModelParts extends ServedModel {
   readonly formats: ModelFormats
   /** Ids of `formats.specials`: they show up in the text of a chat's answer. */
   readonly visibleSpecials: readonly number[]
+  /** How side questions are asked of it; absent: in words. */
+  readonly quick?: QuickCatalogue
   /** Where this request's chain starts: model, format, tenant and salt. */
   root(request: GenerateRequest): Root
 }
@@ -73,7 +78,8 @@ export function createService(parts: ServeParts): Service {
     const frozen = { ...(facts && { date: facts.dateFor(request) }), ...(keepTools && { keepTools }) }
     const rendered = render(request.prompt, model, frozen) //     template_failed
     const prompt = await encoded(rendered, request.prompt, { model, recalled }) // invalid_request (ids outside of the vocabulary)
-    const { tokens } = prompt
+    const quick = quickOf(request, { model, rendered, prompt, frozen }) // invalid_request, by task
+    const { tokens } = quick?.job ?? prompt
     checkIds(request, model) //                                   invalid_request
     const tail = (rendered?.text ?? '').slice(-TAIL_CHARS)
     const shown = { request, formats: model.formats, tail, keepsTools: keepTools !== undefined }
@@ -83,9 +89,22 @@ export function createService(parts: ServeParts): Service {
     const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
     const pins = rendered && pinsOf(asked, request, { rendered, prompt, places: recalled?.places })
     const kept = { ...keeping(request, chain, facts), ...(pins && { pins }), ...(constraint && { constraint }) }
-    const job: Job = Object.freeze({ request, model: model.name, tokens, chain, maxTokens, ...visible, ...kept })
+    const asides = quick !== undefined && quick.job.branches.length > 0 && { branches: quick.job.branches }
+    const job: Job = Object.freeze({
+      request,
+      model: model.name,
+      tokens,
+      chain,
+      maxTokens,
+      ...visible,
+      ...kept,
+      ...asides,
+    })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
-    const events = backend.generate(job, signal) //               what the backend throws comes up in the loop
+    const own = backend.generate(job, signal) //                  what the backend throws comes up in the loop
+    const apart = (questions: QuickJob, stop: AbortSignal) =>
+      backend.generate(Object.freeze(jobApart(job, questions, chainOf(chain.root, questions.tokens))), stop)
+    const events = quick === undefined ? own : quick.answer(own, signal, apart)
     if (request.echo) yield* echoing(events, request.n, rendered?.text ?? model.tokenizer.decode(tokens))
     else {
       const split = splitEvents(events, request, { formats: model.formats, tail })
@@ -208,12 +227,11 @@ function retained(request: GenerateRequest, { formats }: ModelParts, recalled?: 
   return { ...request, prompt: { ...prompt, messages: retention.retain(messages, { tools }) } }
 }
 
+/** What of the rendering is not the request's to say. */
+type Frozen = Partial<Pick<RenderOptions, 'date' | 'keepTools' | 'addGenerationPrompt'>>
+
 /** Text of a prompt; undefined where token ids were sent. */
-function render(
-  prompt: Prompt,
-  { template, formats }: ModelParts,
-  frozen: Pick<RenderOptions, 'date' | 'keepTools'> = {},
-): Rendered | undefined {
+function render(prompt: Prompt, { template, formats }: ModelParts, frozen: Frozen = {}): Rendered | undefined {
   if (prompt.kind === 'text') return { text: prompt.text, spans: [], tail: prompt.text.length }
   if (prompt.kind === 'tokens') return undefined
   const keepReasoning = formats.retention?.beyondTemplate === true && worksWithTools(prompt)
@@ -228,6 +246,32 @@ function render(
     ...(keepReasoning && { keepReasoning }),
     ...frozen,
   })
+}
+
+interface Asking {
+  readonly model: ModelParts
+  readonly rendered: Rendered | undefined
+  readonly prompt: EncodedPrompt
+  readonly frozen: Frozen
+}
+
+/** The side questions of a chat. @throws RefrainError `invalid_request`, `template_failed`. */
+function quickOf(request: GenerateRequest, { model, rendered, prompt, frozen }: Asking): QuickRun | undefined {
+  const { quick: ask, prompt: chat, maxTokens } = request
+  if (ask === undefined || chat.kind !== 'chat' || rendered === undefined) return undefined
+  const { continueFinal: _, ...plain } = chat
+  const { tokenizer, formats, contextLength, quick: catalogue = catalogueOf() } = model
+  const input = {
+    ...{ ask, catalogue, formats, tokenizer, contextLength, rendered, tokens: prompt.tokens },
+    messages: chat.messages,
+    prefixTokens: prompt.tokensBefore(rendered.tail),
+    render: (messages: readonly ChatMessage[], { addGenerationPrompt, thinking }: RenderChange) =>
+      render({ ...plain, messages, ...(thinking && { thinking }) }, model, {
+        ...frozen,
+        addGenerationPrompt,
+      }) as Rendered,
+  }
+  return planQuick(input, maxTokens === 0)
 }
 
 // A template writes its own BOS and special tokens; what a client sends as plain text stays text.
