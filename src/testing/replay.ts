@@ -39,6 +39,7 @@ interface Past {
   readonly prompt: number
   readonly messages: readonly string[]
   readonly head: string
+  readonly run: string
 }
 
 export async function openReplay(flags: Record<string, unknown> = {}): Promise<ReplayHouse> {
@@ -72,7 +73,8 @@ export async function openReplay(flags: Record<string, unknown> = {}): Promise<R
       if (ran === undefined || told === undefined) {
         return { recording, status, text, job: ran, hits: 0, ideal: 0, session }
       }
-      const now = { tokens: ran.tokens, prompt: ran.tokens.length, ...contentOf(recording) }
+      const { run } = recording
+      const now = { tokens: ran.tokens, prompt: ran.tokens.length, run, ...contentOf(recording) }
       const ideal = idealOf(now, past)
       // What was generated is there too, as it was sampled.
       const sampled = tokenizer.encode(answer, { special: 'text', bos: 'none' })
@@ -102,15 +104,22 @@ function headersOf(recording: Recording): Record<string, string> {
 
 /** Full blocks, and never the last token: it is computed for its logits. */
 function idealOf(now: Past, past: readonly Past[]): number {
-  let most = 0
-  for (const before of past) {
-    let shared = 0
-    const end = Math.min(now.tokens.length, before.tokens.length)
-    while (shared < end && now.tokens[shared] === before.tokens[shared]) shared++
-    const continues = now.head === before.head && before.messages.every((message, i) => message === now.messages[i])
-    most = Math.max(most, shared, continues ? before.prompt - SLACK_TOKENS : 0)
-  }
+  const shared = Math.max(0, ...past.map((before) => sharedStart(now.tokens, before.tokens)))
+  const continued = past.filter(
+    (before) => now.head === before.head && before.messages.every((message, i) => message === now.messages[i]),
+  )
+  // The same was said in another run, too, in other tokens: a run goes on with its own.
+  const own = continued.filter(({ run }) => run === now.run)
+  const said = (own.length > 0 ? own : continued).map(({ prompt }) => prompt - SLACK_TOKENS)
+  const most = Math.max(shared, ...said)
   return Math.floor(Math.min(most, now.tokens.length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS
+}
+
+function sharedStart(a: Int32Array, b: Int32Array): number {
+  const end = Math.min(a.length, b.length)
+  let shared = 0
+  while (shared < end && a[shared] === b[shared]) shared++
+  return shared
 }
 
 /** Names that clients and servers give to what they send, and marks that move on: no content. */
