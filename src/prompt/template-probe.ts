@@ -46,7 +46,7 @@ export function probeTemplate(render: RenderValues): TemplateTraits {
   const tries: Try = (chat, { tools, shape = SHAPES[0]!, names = [] }) =>
     unlessRefused(() =>
       render(
-        chat.map((message) => messageValue(message, shape, parseJson)),
+        chat.map((message) => messageValue(message, shape, { read: parseJson })),
         { tools, prompt: true, names },
       ),
     )
@@ -179,7 +179,9 @@ function writingOf(
   shape: MessageShape,
   noTools: Value,
 ): Pick<TemplateTraits, 'writing' | 'promptInLoop'> {
-  const values = [user(FIRST), assistant(SAID), user(SECOND)].map((each) => messageValue(each, shape, parseJson))
+  const values = [user(FIRST), assistant(SAID), user(SECOND)].map((each) =>
+    messageValue(each, shape, { read: parseJson }),
+  )
   const at = (writing: Writing) => {
     const watch = watchSpans(values, [0, 1, 2], writing)
     const text = unlessRefused(() => render(values, { tools: noTools, prompt: true, watch }))

@@ -5,12 +5,12 @@
 import { RefrainError } from '../core/errors.js'
 import type { ChatMessage } from '../core/request.js'
 import type { ChatTemplate, ChatTraits, MessageSpan, Rendered, RenderOptions } from './contract.js'
-import { compileTemplate, strftimeAt, TemplateFault, type Value } from './jinja/index.js'
+import { ChangeFault, compileTemplate, strftimeAt, TemplateFault, type Value } from './jinja/index.js'
 import { probeTemplate, type RenderValues, type TemplateTraits } from './template-probe.js'
 import { watchSpans } from './template-spans.js'
 import { type Names, thinkingNames } from './template-switches.js'
 import { type Placed, withSystemInPlace } from './template-system.js'
-import { createJsonReader, type JsonReader, messageValue, toolValues } from './template-values.js'
+import { createJsonReader, createMessageReader, type JsonReader, messageValue, toolValues } from './template-values.js'
 import { withToolsAsText } from './tool-fallback.js'
 
 export interface TemplateOptions {
@@ -20,13 +20,21 @@ export interface TemplateOptions {
   readonly toolFallback?: 'hermes' | undefined
   /** The date that `strftime_now` prints. */
   readonly dateNow: () => Date
+  /** Bytes of messages that are remembered with what was rendered for them; undefined: 64 MB; 0: none. */
+  readonly memoBytes?: number
 }
 
 // Definitions and arguments that are kept parsed, for each template.
 const JSON_BYTES = 16_000_000
 
+// Messages that are kept as values, with what was rendered for them.
+const MESSAGE_BYTES = 64_000_000
+
 // What a template is given anyway; a client's values cannot take their place.
-const GIVEN = ['messages', 'tools', 'add_generation_prompt', 'bos_token', 'eos_token', 'strftime_now']
+const GIVEN = [
+  ...['messages', 'tools', 'add_generation_prompt', 'bos_token', 'eos_token', 'strftime_now'],
+  ...['range', 'namespace', 'dict', 'raise_exception'],
+]
 
 /**
  * Compiles and probes `source`, a Jinja chat template.
@@ -51,6 +59,7 @@ export function createTemplate(source: string, options: TemplateOptions): ChatTe
   }
   const traits = probeTemplate(render)
   const read = createJsonReader(JSON_BYTES)
+  const readMessages = createMessageReader(traits, read, options.memoBytes ?? MESSAGE_BYTES)
   return {
     traits: { keepsReasoning: traits.keepsReasoning, toolsAt: traits.toolsAt, options: optionsOf(traits) },
     render(messages, asked) {
@@ -58,16 +67,24 @@ export function createTemplate(source: string, options: TemplateOptions): ChatTe
       const chat = chatFor(traits, options.toolFallback, { messages, tools: toolsFor(asked, traits, options, read) })
       checkSystem(chat.messages, traits)
       const mark = asked.continueFinal === true ? markEnd(chat.messages) : undefined
-      const values = (mark?.messages ?? chat.messages).map(({ message }) => messageValue(message, traits, read))
       const origins = chat.messages.map(({ origin }) => origin)
+      const plain = (mark?.messages ?? chat.messages).map(({ message }) => message)
       const how = {
         tools: chat.tools.length === 0 ? traits.noTools : chat.tools,
         names: namesFor(asked, traits, read),
         date: asked.date,
       }
       const prompt = asked.addGenerationPrompt && mark === undefined
-      const watch = watchSpans(values, origins, traits.writing)
-      const text = refused(() => render(values, { ...how, prompt, watch }))
+      const { text, values, watch } = refused(() =>
+        unchanged(
+          () => readMessages(plain),
+          () => plain.map((message) => messageValue(message, traits, { read })),
+          (values) => {
+            const watch = watchSpans(values, origins, traits.writing)
+            return { text: render(values, { ...how, prompt, watch }), values, watch }
+          },
+        ),
+      )
       const spans = watch.spans(text)
       if (mark !== undefined) return cutAt(mark.end, text, spans)
       const own = spans.find(({ message }) => message === origins.at(-1))
@@ -173,7 +190,17 @@ function compile(source: string): ReturnType<typeof compileTemplate> {
   }
 }
 
-function refused(render: () => string): string {
+/** Renders with values that a template cannot change, and with others where it wants to. */
+function unchanged<T>(shared: () => Value[], own: () => Value[], render: (values: Value[]) => T): T {
+  try {
+    return render(shared())
+  } catch (error) {
+    if (!(error instanceof ChangeFault)) throw error
+    return render(own())
+  }
+}
+
+function refused<T>(render: () => T): T {
   try {
     return render()
   } catch (cause) {

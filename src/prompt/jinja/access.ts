@@ -4,6 +4,7 @@
 import { STRING_METHODS } from './text.js'
 import {
   type Callable,
+  ChangeFault,
   type Dict,
   equals,
   isList,
@@ -46,7 +47,7 @@ const DICT_METHODS: Readonly<Record<string, DictMethod>> = {
 // What a client sent is shared between renderings.
 function changeable<T extends Dict | readonly Value[]>(value: T): T {
   if (!(value instanceof JsonDict) && !Object.isFrozen(value)) return value
-  throw new TemplateFault(`a template cannot change a ${typeName(value)} that it was given`)
+  throw new ChangeFault(`a template cannot change a ${typeName(value)} that it was given`)
 }
 
 type ListMethod = (list: Value[], args: readonly Value[]) => Value

@@ -4,7 +4,7 @@
 import { parseTemplate } from './nodes.js'
 import { str } from './print.js'
 import { Output, Scope, type Watch } from './scope.js'
-import { block } from './statements.js'
+import { program } from './statements.js'
 import { strftime } from './strftime.js'
 import { type Callable, iterate, Namespace, numeric, TemplateFault, type Value } from './values.js'
 
@@ -16,13 +16,13 @@ export type Rendering = (names: Iterable<readonly [string, Value]>, watch?: Watc
 
 /** @throws SyntaxError for what is not a template. */
 export function compileTemplate(source: string): Rendering {
-  const program = block(parseTemplate(source))
+  const run = program(parseTemplate(source))
   const globals = new Scope(undefined, new Map(globalNames))
   return (names, watch) => {
     const out = new Output(watch)
     const scope = new Scope(globals, new Map(names))
     try {
-      if (program(scope, out) !== 'on') throw new TemplateFault('break or continue outside of a loop')
+      if (run(scope, out) !== 'on') throw new TemplateFault('break or continue outside of a loop')
     } catch (error) {
       if (error instanceof RangeError) throw new TemplateFault(`the template recurses too deep: ${error.message}`)
       throw error
@@ -73,4 +73,4 @@ export function strftimeAt(date: Date): Callable {
 export { parseJson } from './json.js'
 export { json as printJson } from './print.js'
 export type { Scope, Watch } from './scope.js'
-export { Loop, Namespace, TemplateFault, type Value } from './values.js'
+export { ChangeFault, Loop, Namespace, SharedDict, TemplateFault, type Value } from './values.js'

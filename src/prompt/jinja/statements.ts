@@ -2,6 +2,8 @@
 // or with the break or continue that its loop waits for.
 
 import { callArguments, callable, type Expression, expression, filtered } from './expressions.js'
+import { LoopMemo } from './loop-memo.js'
+import { type LoopPlan, planLoops } from './loop-plan.js'
 import type * as Ast from './nodes.js'
 import { str } from './print.js'
 import { Output, Scope } from './scope.js'
@@ -12,13 +14,28 @@ import {
   type Kwargs,
   Loop,
   Namespace,
+  SharedDict,
   TemplateFault,
   truthy,
   type Value,
 } from './values.js'
 
-type Ending = 'on' | 'break' | 'continue'
+/** How a statement ended. */
+export type Ending = 'on' | 'break' | 'continue'
 export type Statement = (scope: Scope, out: Output) => Ending
+
+// Of the template that is being compiled.
+let plans: ReadonlyMap<Ast.Node, LoopPlan> = new Map()
+
+/** A whole template. */
+export function program(nodes: readonly Ast.Node[]): Statement {
+  plans = planLoops(nodes)
+  try {
+    return block(nodes)
+  } finally {
+    plans = new Map()
+  }
+}
 
 /** The statements of `nodes`, one after another. */
 export function block(nodes: readonly Ast.Node[]): Statement {
@@ -126,6 +143,8 @@ function forLoop(node: Ast.For): Statement {
   const test = select && expression(select.test)
   const to = assign(node.loopvar)
   const [body, otherwise] = [block(node.body), block(node.defaultBlock)]
+  const plan = plans.get(node)
+  const memo = plan && new LoopMemo(plan, body)
   const accepted = (scope: Scope, items: readonly Value[]): readonly Value[] => {
     if (test === undefined) return items
     return items.filter((entry) => {
@@ -144,7 +163,8 @@ function forLoop(node: Ast.For): Statement {
       to(inner, items[loop.index0])
       const start = out.text.length
       out.watch?.enter(inner)
-      const ending = body(inner, out)
+      const item = items[loop.index0]
+      const ending = memo !== undefined && item instanceof SharedDict ? memo.run(item, inner, out) : body(inner, out)
       out.watch?.leave(inner, start, out.text.length)
       if (ending === 'break') break
     }

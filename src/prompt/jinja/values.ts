@@ -27,6 +27,9 @@ export const NO_KWARGS: Kwargs = new Map()
 /** A fault of the template or of what it was given; the message is a sentence for the caller. */
 export class TemplateFault extends Error {}
 
+/** A template tried to change what it was given, which is shared between renderings. */
+export class ChangeFault extends TemplateFault {}
+
 /** A float; `spelling` is how the client wrote it. */
 export class Float {
   constructor(
@@ -43,6 +46,9 @@ export class JsonDict extends Map<Value, Value> {
   /** Texts that the outermost dictionary was printed as, by style. */
   printed: Map<string, string> | undefined
 }
+
+/** A dictionary that is the very same object wherever its content is the same; loops remember what they wrote for it. */
+export class SharedDict extends JsonDict {}
 
 export class Tuple extends Array<Value> {}
 
