@@ -107,10 +107,11 @@ class Router implements CacheAwareRouter {
     const home = identity.session?.member
     const parent = home === undefined ? identity.parent : undefined
     const expected = new Map<Member, Expected>()
-    const candidates = members.map((member) => {
+    const rates = this.#rates(members)
+    const candidates = members.map((member, i) => {
       const expect = this.#expect(query, { member, match, session: identity.session })
       expected.set(member, expect)
-      return this.#score(query, { member, tokens: expect.tokens, home: home ?? parent, now })
+      return this.#score(query, { member, tokens: expect.tokens, rate: rates[i]!, home: home ?? parent, now })
     })
     const situation = { isSide: identity.isSide, home, parent, head: headOf(query) }
     const { candidate, reason } = pick(candidates as unknown as Candidates, situation, this.#options)
@@ -192,11 +193,11 @@ class Router implements CacheAwareRouter {
 
   #score(
     query: RouteQuery,
-    { member, tokens, home, now }: { member: Member; tokens: number; home: string | undefined; now: number },
+    more: { member: Member; tokens: number; rate: number; home: string | undefined; now: number },
   ): Candidate {
+    const { member, tokens, rate, home, now } = more
     const { ledger } = this.#book.state(member.id)
     const residents = this.#sessions.residents(member.id, now)
-    const rate = ledger.rate(member.rates.prefillTokensPerSecond)
     const prospect: Prospect = {
       member: member.id,
       request: query.id,
@@ -225,8 +226,28 @@ class Router implements CacheAwareRouter {
       total,
       inFlight: ledger.inFlight,
       residents: residents.sessions,
+      residentHeads: residents.heads.size,
       heads: this.#heads.countAt(member.id),
     }
+  }
+
+  /**
+   * Tokens a second of each. Of one that was not observed it is what the others do, in proportion to what they are
+   * configured to do: to compare an observed rate with an assumed one would send everything one way.
+   */
+  #rates(members: readonly Pick<Member, 'id' | 'rates'>[]): number[] {
+    let factors = 0
+    let observed = 0
+    const own = members.map(({ id, rates }) => {
+      const { rate } = this.#book.state(id).ledger
+      if (rate !== undefined) {
+        factors += rate / rates.prefillTokensPerSecond
+        observed++
+      }
+      return rate
+    })
+    const factor = observed === 0 ? 1 : factors / observed
+    return members.map(({ rates }, i) => own[i] ?? factor * rates.prefillTokensPerSecond)
   }
 
   // --- being told ----------------------------------------------------------------------------------------------------
@@ -244,7 +265,7 @@ class Router implements CacheAwareRouter {
       depth < 1 ? undefined : this.#segments.distance(scope, hashes[depth - 1] as string, state.memory)
     const tailAge = age(match.depth)
     const headAge = age(Math.min(head, match.depth))
-    const session = this.#turn(query, { identity, member: id, newTokens, now })
+    const session = this.#turn(query, { identity, member: id, now })
     this.#sent.set(sentKey(query, id), {
       predicted: expected.predicted,
       expectedTokens: expected.tokens,
@@ -265,21 +286,20 @@ class Router implements CacheAwareRouter {
 
   #turn(
     query: RouteQuery,
-    { identity, member, newTokens, now }: { identity: Identity; member: string; newTokens: number; now: number },
+    { identity, member, now }: { identity: Identity; member: string; now: number },
   ): Session | undefined {
     if (identity.isSide) return undefined
     const { promptTokens: tokens } = query
     const tail = query.segments.hashes.at(-1) ?? ''
     const scope = scopeOf(query)
+    const head = `${scope}\0${headOf(query)}`
     let { session } = identity
     if (session === undefined || !this.#sessions.has(session)) {
       const key = identity.key ?? session?.key
       if (key === undefined) return undefined
-      session = this.#sessions.add({ key, member, scope, tail, tokens, usedAt: now })
+      session = this.#sessions.add({ key, member, scope, head, tail, tokens, usedAt: now })
     }
-    this.#sessions.turn(session, member, { now, newTokens })
-    session.tail = tail
-    session.tokens = tokens
+    this.#sessions.turn(session, member, { now, tail, tokens, head })
     return session
   }
 
@@ -335,7 +355,7 @@ class Router implements CacheAwareRouter {
   view({ id, knowledge, rates }: Pick<Member, 'id' | 'knowledge' | 'rates'>): MemberView {
     const { ledger, predictions, memory } = this.#book.state(id)
     const now = this.#parts.clock.now()
-    const rate = ledger.rate(rates.prefillTokensPerSecond)
+    const rate = ledger.rate ?? rates.prefillTokensPerSecond
     const level = this.#level({ id, knowledge })
     const error = predictions.error(level)
     return {
@@ -377,7 +397,15 @@ class Router implements CacheAwareRouter {
 
   #recall({ key, member, scope, tail, tokens, head, headTokens }: SessionRecord): void {
     const now = this.#parts.clock.now()
-    const session = this.#sessions.add({ key, member, scope, tail, tokens, usedAt: now })
+    const session = this.#sessions.add({
+      key,
+      member,
+      scope,
+      head: `${scope}\0${head ?? tail}`,
+      tail,
+      tokens,
+      usedAt: now,
+    })
     const { memory } = this.#book.state(member)
     if (head !== undefined && headTokens !== undefined) {
       const chain = { hashes: [head], tokens: [headTokens], head: 1 }

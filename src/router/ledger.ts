@@ -76,10 +76,9 @@ export class Ledger {
     this.#queuedTokens = this.#queued === 0 ? 0 : this.#queuedTokens - request.tokens
   }
 
-  /** Tokens a second, as observed; `fallback` until there is enough to tell. */
-  rate(fallback: number): number {
-    if (this.#observedMs < TRUSTED_MS) return fallback
-    return (this.#observedTokens / this.#observedMs) * 1000
+  /** Tokens a second, as observed; undefined until there is enough to tell. */
+  get rate(): number | undefined {
+    return this.#observedMs < TRUSTED_MS ? undefined : (this.#observedTokens / this.#observedMs) * 1000
   }
 
   /** Tokens that are still to be computed there before a new request's own. */

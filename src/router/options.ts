@@ -20,7 +20,7 @@ export interface RouterOptions extends PickOptions, ScorerOptions {
 
 /** As in config/reference.yaml. */
 export const ROUTER_DEFAULTS: RouterOptions = {
-  weights: { prefill: 1, queue: 1, streams: 1, pressure: 4, affinity: 1 },
+  weights: { prefill: 1, queue: 1, streams: 1, pressure: 6, affinity: 1 },
   streamMs: 2,
   affinityMs: 500,
   overload: 2,

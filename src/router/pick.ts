@@ -18,6 +18,8 @@ export interface Candidate {
   readonly inFlight: number
   /** Active sessions that live there. */
   readonly residents: number
+  /** Heads that they have among them. */
+  readonly residentHeads: number
   /** Heads that it got lately. */
   readonly heads: number
 }
@@ -86,18 +88,20 @@ function stayOrLeave(home: Candidate, candidates: Candidates, options: PickOptio
   return { candidate: least(candidates, urgent), reason: 'moved, home is overloaded' }
 }
 
-/** A member that has next to no sessions, while the session's home has more than its share and is busy. */
+/** Turns that a session computes its prompt again for, where it then waits for nobody. */
+const WORTH_TURNS = 2
+
+/** A member that has next to no sessions, while the session's home is crowded, or busy with several heads. */
 function idleFor(home: Candidate, candidates: Candidates, { rebalanceMs }: PickOptions): Candidate | undefined {
   const share = candidates.reduce((sum, { residents }) => sum + residents, 0) / candidates.length
   if (home.residents <= share || home.inFlight === 0) return undefined
-  const idle = candidates.filter(
-    ({ residents, inFlight, parts, member }) =>
-      residents < share / 2 &&
-      home.residents - residents >= 2 &&
-      inFlight === 0 &&
-      member.load.reportedQueue === 0 &&
-      (parts['prefill'] ?? 0) <= rebalanceMs,
-  )
+  const crowdMs = (home.parts['pressure'] ?? 0) * WORTH_TURNS
+  const idle = candidates.filter(({ residents, inFlight, parts, member }) => {
+    if (residents >= share / 2 || home.residents - residents < 2) return false
+    if (inFlight > 0 || member.load.reportedQueue > 0) return false
+    const prefillMs = parts['prefill'] ?? 0
+    return prefillMs <= rebalanceMs && (home.residentHeads > 1 || prefillMs < crowdMs)
+  })
   return isSome(idle) ? least(idle, total) : undefined
 }
 
@@ -109,13 +113,20 @@ function newcomer(candidates: Candidates, situation: Situation, options: PickOpt
   const holder = least(holders, total)
   if (!isSome(others)) return { candidate: holder, reason: 'overlap' }
   const other = least(others, total)
-  const { replicate } = options
-  const copyMs = (replicate - 1) * (other.parts['prefill'] ?? 0)
-  const waitsLonger = least(holders, ({ ttftMs }) => ttftMs).ttftMs > other.ttftMs + copyMs
-  const isCrowded = lasting(least(holders, lasting)) > lasting(other) + copyMs
-  return waitsLonger || isCrowded
+  return isWorthCopy(holders, other, options)
     ? { candidate: other, reason: 'replicated hot head' }
     : { candidate: holder, reason: 'overlap' }
+}
+
+/** Whether a newcomer is better off, now or for good, where its head has to be computed once more. */
+function isWorthCopy(holders: Candidates, other: Candidate, { replicate }: PickOptions): boolean {
+  const prefillMs = ({ parts }: Candidate) => parts['prefill'] ?? 0
+  const copyMs = Math.max(0, prefillMs(other) - prefillMs(least(holders, prefillMs)))
+  const gainMs = least(holders, ({ ttftMs }) => ttftMs).ttftMs - other.ttftMs
+  // A member that does nothing computes it for free; another one's sessions would wait meanwhile.
+  if (gainMs > (other.inFlight === 0 ? 0 : replicate * copyMs)) return true
+  const crowdMs = lasting(least(holders, lasting)) - lasting(other)
+  return crowdMs > (replicate - 1) * copyMs
 }
 
 /** Differences below this are noise of the estimates. */

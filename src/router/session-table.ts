@@ -14,6 +14,8 @@ export interface Session {
   /** Id of the member that it lives on. */
   member: string
   scope: string
+  /** Names the head of its prompts, for all sessions that share it. */
+  head: string
   /** Hash of its last prompt as a whole. */
   tail: string
   /** Of its last prompt. */
@@ -37,10 +39,12 @@ export interface Residents {
   sessions: number
   /** Sum of their demands: tokens that a newcomer must expect in front of it, turn by turn. */
   demand: number
+  /** How many of them have each head. */
+  readonly heads: Map<string, number>
 }
 
-/** Of a session of which no second turn was seen. */
-export const FIRST_STEP_TOKENS = 256
+/** New tokens of a turn, before any was seen. */
+const FIRST_STEP_TOKENS = 300
 
 export class SessionTable {
   readonly #options: SessionTableOptions
@@ -51,6 +55,9 @@ export class SessionTable {
   readonly #residents = new Map<string, Residents>()
   /** Told of each session that is dropped. */
   readonly #dropped: (session: Session) => void
+
+  /** New tokens of anybody's turn: what a new session is expected to ask. */
+  #typicalStep = FIRST_STEP_TOKENS
 
   constructor(options: SessionTableOptions, dropped: (session: Session) => void = () => undefined) {
     this.#options = options
@@ -78,13 +85,13 @@ export class SessionTable {
     return this.#sessions.get(session.key) === session
   }
 
-  add(fields: Pick<Session, 'key' | 'member' | 'scope' | 'tail' | 'tokens' | 'usedAt'>): Session {
+  add(fields: Pick<Session, 'key' | 'member' | 'scope' | 'head' | 'tail' | 'tokens' | 'usedAt'>): Session {
     this.remove(fields.key)
     const session: Session = {
       ...fields,
       inFlight: 0,
       turns: 0,
-      step: FIRST_STEP_TOKENS,
+      step: this.#typicalStep,
       share: 1,
       sentAt: fields.usedAt,
       waitedMs: undefined,
@@ -105,13 +112,20 @@ export class SessionTable {
   }
 
   /** A turn of `session` goes to `member`, which is its home from now on. */
-  turn(session: Session, member: string, { now, newTokens }: { now: number; newTokens: number }): void {
+  turn(
+    session: Session,
+    member: string,
+    { now, tail, tokens, head }: { now: number } & Pick<Session, 'tail' | 'tokens' | 'head'>,
+  ): void {
     if (session.turns > 0) {
       const interval = now - session.sentAt
       const waited = session.waitedMs ?? interval
       const share = interval > 0 ? Math.min(1, waited / interval) : 1
       session.share += (share - session.share) / 2
-      session.step = session.turns === 1 ? newTokens : session.step + (newTokens - session.step) / 4
+      // What it grew by; a prompt that is computed anew elsewhere is no habit.
+      const grown = Math.max(1, tokens - session.tokens)
+      session.step = session.turns === 1 ? grown : session.step + (grown - session.step) / 4
+      this.#typicalStep += (grown - this.#typicalStep) / 32
     }
     this.#rest(session)
     session.turns++
@@ -120,10 +134,14 @@ export class SessionTable {
     session.sentAt = now
     session.waitedMs = undefined
     session.member = member
+    session.head = head
+    session.tail = tail
+    session.tokens = tokens
     session.demand = session.step * session.share
     const residents = this.#residentsOf(member)
     residents.sessions++
     residents.demand += session.demand
+    residents.heads.set(head, (residents.heads.get(head) ?? 0) + 1)
     this.#active.add(session)
     // Most recently used last.
     if (this.#sessions.delete(session.key)) this.#sessions.set(session.key, session)
@@ -143,7 +161,7 @@ export class SessionTable {
   #residentsOf(member: string): Residents {
     let residents = this.#residents.get(member)
     if (residents === undefined) {
-      residents = { sessions: 0, demand: 0 }
+      residents = { sessions: 0, demand: 0, heads: new Map() }
       this.#residents.set(member, residents)
     }
     return residents
@@ -154,6 +172,9 @@ export class SessionTable {
     const residents = this.#residentsOf(session.member)
     residents.sessions--
     residents.demand = residents.sessions === 0 ? 0 : residents.demand - session.demand
+    const others = (residents.heads.get(session.head) ?? 1) - 1
+    if (others > 0) residents.heads.set(session.head, others)
+    else residents.heads.delete(session.head)
   }
 
   #sweep(now: number): void {
