@@ -57,7 +57,10 @@ function avalanche(word: number): number {
 }
 
 function mixText(text: string | undefined): void {
-  if (text === undefined) return mixIn(-1)
+  if (text === undefined) {
+    mixIn(-1)
+    return
+  }
   mixIn(text.length)
   for (let i = 0; i < text.length; i++) mixIn(text.charCodeAt(i))
 }

@@ -4,11 +4,9 @@
 
 import type { Medium } from '../../router/contract.js'
 
-/** Some blocks of one size. They need not follow each other. */
+/** Some blocks. They need not follow each other. Keys of different block sizes differ (`FollowState.blockTokens`). */
 export interface HeldBlocks {
   readonly medium: Medium
-  /** The engine's block size in tokens; keys of one size say nothing about another's. */
-  readonly blockTokens: number
   /** Two 32-bit words a block, `[2i, 2i + 1]`. The sink may not keep the array: it is used again. */
   readonly keys: Uint32Array
 }
