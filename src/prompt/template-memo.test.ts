@@ -22,6 +22,8 @@ const BUILDS: Readonly<Record<string, string>> = {
     "{% set ns = namespace(count=0, seen=false) %}{% for m in messages %}{% if ns.count > 2 %}many{% endif %}{% if m.role == 'user' %}{% set ns.count = ns.count + 1 %}{% endif %}{% if ns.count == 2 and not ns.seen %}{% set ns.seen = true %}second{% endif %}{{ m.content }}{% endfor %}{{ ns.count }}",
   'a sum whose comparison stays the same':
     '{% set ns = namespace(n=base or 0) %}{% for m in messages %}{% if ns.n > 100 %}x{% endif %}{% set ns.n = ns.n + m.content | length %}{% if ns.n > 9 %}y{% endif %}{{ m.content }}{% endfor %}',
+  'a limit that a sum comes to':
+    '{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = m.content | length %}{% if ns.n > (limit or 9) %}x{% endif %}{{ m.content }}{% set ns.n = 0 %}{% endfor %}',
   'a namespace by another name, and by a text':
     "{% set a = namespace(x=0) %}{% set b = a %}{% for m in messages %}{{ b.x }}{{ b['x'] }}{% set a.x = a.x + 1 %}{{ m.content }}{% endfor %}",
   'an outer name that it shadows later':
@@ -31,7 +33,7 @@ const BUILDS: Readonly<Record<string, string>> = {
   'a macro that sets a namespace':
     '{% set ns = namespace(n=0) %}{% macro next() %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{% endmacro %}{% for m in messages %}{{ next() }}{{ m.content }}{% endfor %}',
   'a macro with the name of the message':
-    "{% set m = 'outer' %}{% macro show() %}{{ m }}{% endmacro %}{% for m in messages %}{{ show() }}{{ m.content }}{% endfor %}",
+    '{% set m = messages[0] %}{% macro show() %}{{ m.content }}{% endmacro %}{% for m in messages %}{{ show() }}{{ m.content }}{% endfor %}',
   'an early end':
     "{% for m in messages %}{% if m.content | length > 9 %}{% break %}{% endif %}{{ m.content }}{% if m.role == 'assistant' %}{% continue %}{% endif %}.{% endfor %}",
   lists:
@@ -93,7 +95,7 @@ const request = fc.record({
   addGenerationPrompt: fc.boolean(),
   thinking: fc.constantFrom(undefined, { enabled: true }, { enabled: false }),
   year: fc.constantFrom(2024, 2025),
-  values: fc.constantFrom(undefined, '{"base": 200}'),
+  values: fc.constantFrom(undefined, '{"base": 200}', '{"limit": 4}'),
 })
 type Request = typeof request extends fc.Arbitrary<infer T> ? T : never
 

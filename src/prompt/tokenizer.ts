@@ -93,7 +93,7 @@ export function createTokenizer(tokenizerJson: string, options: TokenizerOptions
     for (const part of found) {
       if (typeof part !== 'string') {
         list.push(part.token.id)
-        if (!part.token.rstrip) cuts.push({ text: part.end, ids: start.ids.length + list.length })
+        cuts.push({ text: part.end, ids: start.ids.length + list.length })
         continue
       }
       const ids = worked?.get(part)
