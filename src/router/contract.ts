@@ -1,7 +1,6 @@
 // What the parts of a fleet say to each other: members (backends elsewhere), what is known of a request before any of it
 // is rendered, and the placement that comes of both. Invariant: hashes and counts only, never a prompt's text.
 
-import type { BlockHash } from '../core/block.js'
 import type { Priority, RequestClass } from '../core/request.js'
 
 export type MemberKind = 'vllm' | 'sglang' | 'llama-cpp' | 'openai' | 'refrain'
@@ -60,6 +59,14 @@ export interface SegmentChain {
   readonly head: number
 }
 
+/** Keys of a prompt's full engine blocks of one size (core/block-keys.ts): two words each, low and high. */
+export interface PromptBlocks {
+  readonly blockTokens: number
+  /** Whether the tenant's salt is in them; members whose events do not tell salts have keys without. */
+  readonly salted: boolean
+  readonly keys: Uint32Array
+}
+
 export interface RouteQuery {
   readonly id: string
   readonly model: string
@@ -71,9 +78,8 @@ export interface RouteQuery {
   readonly requestClass: RequestClass
   readonly priority: Priority
   readonly segments: SegmentChain
-  /** Own block hashes of the tokenized prompt, where a tokenizer is at hand (precise knowledge). */
-  readonly blocks?: readonly BlockHash[]
-  readonly blockTokens?: number
+  /** Keys of the tokenized prompt's blocks, in each form that members' events have (precise knowledge). */
+  readonly blocks?: readonly PromptBlocks[]
   /**
    * Own keys (core/block-keys.ts) of the prompt's full blocks of that size, two words each, where its tokens are known;
    * `salted` by `FollowState.salted` of the member in question. Remembered: asking twice costs nothing.
