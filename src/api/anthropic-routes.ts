@@ -1,5 +1,6 @@
 // What clients of the Messages API ask beside messages: how long a prompt is, and whether anybody is there. Invariant: a
-// count is that of the very prompt that a message of the same body would have, by the model's own tokenizer and template.
+// count is that of the prompt that a message of the same body would have, by the model's own tokenizer and template; only
+// replies that are known as they were sampled may be cut differently there.
 // https://platform.claude.com/docs/en/api/messages-count-tokens
 
 import type { FastifyReply, FastifyRequest } from 'fastify'

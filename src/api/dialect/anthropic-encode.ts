@@ -201,7 +201,7 @@ export class MessageBody implements BodyEncoder {
 
 function wireBlock({ head, type, text, signature }: { head: string; type: string; text: string; signature: string }) {
   if (type === 'tool_use') return `${head},"input":${inputOf(text)}}`
-  if (type === 'text') return `${head},"text":${JSON.stringify(text)},"citations":null}`
+  if (type === 'text') return `${head},"text":${JSON.stringify(text)}}`
   return `${head},"thinking":${JSON.stringify(text)},"signature":"${signature}"}`
 }
 

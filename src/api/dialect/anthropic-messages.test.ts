@@ -195,7 +195,7 @@ describe('messages', () => {
     [{ system: [{ type: 'image' }] }, 'system[0].type', /'image'/],
     [{ mcp_servers: [{ url: 'https://a' }] }, 'mcp_servers', /calls no tools/],
     [{ container: 'c1' }, 'container', /no containers/],
-    [{ thread: { id: 't' } }, 'thread', /not stored/],
+    [{ thread: { id: 't' } }, 'thread.type', /is required/],
     [{ stop_sequences: ['a', ''] }, 'stop_sequences[1]', /must not be empty/],
     [{ stop_sequences: ['1', '2', '3', '4', '5'] }, 'stop_sequences', /limits.stopStrings/],
     [{ stop_sequences: ['x'.repeat(33)] }, 'stop_sequences[0]', /limits.stopChars/],

@@ -2,13 +2,14 @@
 // Invariant: what is not in a table here or in the ones that are joined in is noted, not honoured and not an error: clients
 // of this API send what is newer than any table.
 
+import { RefrainError } from '../../core/errors.js'
 import type { ChatMessage, Constraint, GenerateRequest, Thinking, ToolDefinition } from '../../core/request.js'
 import { CacheMarks, cacheControl } from './anthropic-cache-marks.js'
 import { Conversation, messagesSchema, systemSchema } from './anthropic-content.js'
 import { applyEdits, type EditedContext } from './anthropic-context.js'
 import { contextManagement } from './anthropic-edits.js'
 import { MessageBody, MessageStream } from './anthropic-encode.js'
-import { anthropicError, anthropicErrorSchema } from './anthropic-shape.js'
+import { anthropicError, anthropicErrorSchema, NO_THREAD } from './anthropic-shape.js'
 import { anthropicToolChoice, choiceOf, readTools, toolsSchema } from './anthropic-tools.js'
 import { type Decoded, type Dialect, type Envelope, envelopeRequest, type RawBody } from './contract.js'
 import {
@@ -54,6 +55,23 @@ const format: Field<Constraint> = custom(
     return { kind: 'json-schema', schema: schemaOfFormat.read(schema, `${path}.schema`, reading) }
   },
 )
+
+/** A thread may be begun, for every request brings its conversation; the SDK's own loops begin one and go on without. */
+const thread: Field<undefined> = custom(
+  {
+    type: 'object',
+    description: '`{type: "create"}`; nothing is held, so `continue` finds none and the client starts anew.',
+  },
+  (value, path, reading) => {
+    const { type } = readFields(threadFields, value, path, reading)
+    required(type, `${path}.type`)
+    if (type === 'create') return undefined
+    throw new RefrainError('not_found', 'conversations are not held here; send all of it as messages', {
+      param: NO_THREAD,
+    })
+  },
+)
+const threadFields = { type: oneOf(['create', 'continue'], 'What is done.'), previous_message_id: text('An answer.') }
 
 const previousMessage: Field<string> = text('The id of the answer to compare with.')
 
@@ -109,7 +127,7 @@ const fields = {
   compaction: noted('the client compacts'),
   container: refused([''], 'there are no containers'),
   mcp_servers: refused([], 'the server calls no tools'),
-  thread: refused([''], 'conversations are not stored; send all of it as messages'),
+  thread,
 }
 
 type Read = ReadOf<typeof fields>

@@ -41,8 +41,16 @@ export function anthropicUsage(event: Counted, counts: OutputCounts, lifetime: '
 /** `{type: "error", error: {type, message}, request_id}`. */
 export function anthropicError(error: unknown, requestId: string): string {
   const known = asRefrainError(error)
-  const { type, message } = { type: typeOf(known.status), message: messageOf(known) }
-  return JSON.stringify({ type: 'error', error: { type, message }, request_id: requestId })
+  const told = { type: typeOf(known.status), message: messageOf(known), ...detailsOf(known) }
+  return JSON.stringify({ type: 'error', error: told, request_id: requestId })
+}
+
+/** The field of a thread that is not there. */
+export const NO_THREAD = 'thread.previous_message_id'
+
+/** By this code the official clients know that they have to send a conversation again, all of it. */
+function detailsOf({ param }: RefrainError) {
+  return param === NO_THREAD ? { details: { error_code: 'thread_not_found' } } : {}
 }
 
 export const anthropicErrorSchema = {
