@@ -8,6 +8,7 @@ import { kindNamed } from '../core/kind.js'
 import type {
   CacheAwareRouter,
   Knowledge,
+  Medium,
   Member,
   MemberPlacement,
   MemberView,
@@ -19,6 +20,7 @@ import { HeadTable } from './head-table.js'
 import { MemberBook, type MemberState } from './member-book.js'
 import type { RouterOptions } from './options.js'
 import { type Candidate, type Candidates, pick } from './pick.js'
+import type { PreciseIndex, PreciseLookup } from './precise-index.js'
 import { learnCache, type Predicted } from './predictions.js'
 import * as scorers from './scorer/index.js'
 import type { Prospect, Scorer } from './scorer/scorer.js'
@@ -31,6 +33,8 @@ export interface FleetRouterParts {
   readonly clock: Clock
   /** Where sessions outlive this process; undefined: they do not. */
   readonly store?: SessionStore
+  /** What members say of their caches; undefined: none is followed. */
+  readonly precise?: Pick<PreciseIndex, 'state' | 'lookup'>
 }
 
 /** @throws Error where `options.weights` names a scorer that there is not. */
@@ -48,8 +52,17 @@ interface Identity {
 }
 
 interface Expected {
+  /** Of the front, by where it lies. */
+  readonly held: Readonly<Partial<Record<Medium, number>>>
   readonly tokens: number
   readonly predicted: Predicted
+}
+
+/** What is known of a request before any member is looked at. */
+interface Known {
+  readonly match: SegmentMatch<Session>
+  readonly session: Session | undefined
+  readonly precise: PreciseLookup | undefined
 }
 
 interface Placed extends MemberPlacement {
@@ -106,23 +119,23 @@ class Router implements CacheAwareRouter {
     const identity = this.#identify(query, match, now)
     const home = identity.session?.member
     const parent = home === undefined ? identity.parent : undefined
-    const expected = new Map<Member, Expected>()
+    const known = { match, session: identity.session, precise: this.#lookup(query) }
     const rates = this.#rates(members)
-    const candidates = members.map((member, i) => {
-      const expect = this.#expect(query, { member, match, session: identity.session })
-      expected.set(member, expect)
-      return this.#score(query, { member, tokens: expect.tokens, rate: rates[i]!, home: home ?? parent, now })
-    })
+    const expected = members.map((member) => this.#expect(query, member, known))
+    const candidates = members.map((member, i) =>
+      this.#score(query, { member, expected: expected[i]!, rate: rates[i]!, home: home ?? parent, now }),
+    )
     const situation = { isSide: identity.isSide, home, parent, head: headOf(query) }
     const { candidate, reason } = pick(candidates as unknown as Candidates, situation, this.#options)
+    const chosen = expected[members.indexOf(candidate.member)]!
     const placed: Placed = {
       member: candidate.member,
       scores: candidates.map(scoreOf),
       reason,
-      predictedHitTokens: expected.get(candidate.member)!.tokens,
+      predictedHitTokens: chosen.tokens,
       identity,
       match,
-      expected: expected.get(candidate.member)!,
+      expected: chosen,
     }
     return placed
   }
@@ -172,37 +185,53 @@ class Router implements CacheAwareRouter {
     return owner.inFlight === 0 && shared - head >= (owner.tokens - head) / 2 ? owner : undefined
   }
 
-  #expect(
-    query: RouteQuery,
-    { member, match, session }: { member: Member; match: SegmentMatch<Session>; session: Session | undefined },
-  ): Expected {
-    const state = this.#book.state(member.id)
-    const most = Math.max(0, query.promptTokens - 1)
-    const learned = Math.min(most, match.tokens.get(state.memory.index) ?? 0)
-    const sticky = session?.member === member.id ? Math.min(most, session.tokens) : 0
-    const predicted: Predicted = { precise: undefined, learned, sticky }
-    const level = this.#level(member)
-    const tokens = level === 'load' ? 0 : level === 'sticky' ? sticky : learned
-    return { tokens, predicted }
+  #lookup({ blocks }: RouteQuery): PreciseLookup | undefined {
+    return blocks === undefined ? undefined : this.#parts.precise?.lookup(blocks)
   }
 
-  #level({ id, knowledge }: Pick<Member, 'id' | 'knowledge'>): Knowledge {
-    const level = this.#book.state(id).predictions.level(knowledge)
-    return level === 'precise' ? 'learned' : level
+  #expect(query: RouteQuery, member: Member, { match, session, precise }: Known): Expected {
+    const { index } = this.#book.state(member.id).memory
+    const most = Math.max(0, query.promptTokens - 1)
+    const learned = Math.min(most, match.tokens.get(index) ?? 0)
+    const sticky = session?.member === member.id ? Math.min(most, session.tokens) : 0
+    const told = this.#isFollowed(member) ? precise?.held(member.id) : undefined
+    const exact = told === undefined ? undefined : Math.min(most, sumOf(told))
+    const level = this.#level(member)
+    const predicted: Predicted = { precise: exact, learned, sticky }
+    if (level === 'precise' && told !== undefined && exact !== undefined) {
+      // What is on its way there is told by nobody yet; what it held before it was followed, neither.
+      const isComplete = this.#parts.precise?.state(member.id)?.complete === true
+      const more = Math.min(most, isComplete ? (match.pending.get(index) ?? 0) : learned)
+      if (more <= exact) return { held: told, tokens: exact, predicted }
+      return { held: { ...told, device: (told.device ?? 0) + more - exact }, tokens: more, predicted }
+    }
+    const tokens = level === 'load' ? 0 : level === 'sticky' ? sticky : learned
+    return { held: { device: tokens }, tokens, predicted }
+  }
+
+  #isFollowed({ id, knowledge }: Pick<Member, 'id' | 'knowledge'>): boolean {
+    return knowledge === 'precise' && this.#parts.precise?.state(id)?.connected === true
+  }
+
+  /** What is gone by: the best model of a member that is at hand, and is believed. */
+  #level(member: Pick<Member, 'id' | 'knowledge'>): Knowledge {
+    const isPrecise = member.knowledge === 'precise'
+    const ceiling = isPrecise && !this.#isFollowed(member) ? 'learned' : member.knowledge
+    return this.#book.state(member.id).predictions.level(ceiling)
   }
 
   #score(
     query: RouteQuery,
-    more: { member: Member; tokens: number; rate: number; home: string | undefined; now: number },
+    more: { member: Member; expected: Expected; rate: number; home: string | undefined; now: number },
   ): Candidate {
-    const { member, tokens, rate, home, now } = more
+    const { member, expected, rate, home, now } = more
     const { ledger } = this.#book.state(member.id)
     const residents = this.#sessions.residents(member.id, now)
     const prospect: Prospect = {
       member: member.id,
       request: query.id,
       promptTokens: query.promptTokens,
-      held: { device: tokens },
+      held: expected.held,
       restoreCost: member.rates.restoreCost,
       rate,
       waitTokens: ledger.waitTokens(now, rate),
@@ -220,7 +249,7 @@ class Router implements CacheAwareRouter {
     }
     return {
       member,
-      overlapTokens: tokens,
+      overlapTokens: expected.tokens,
       parts,
       ttftMs: (parts['prefill'] ?? 0) + (parts['queue'] ?? 0) + (parts['streams'] ?? 0),
       total,
@@ -278,8 +307,9 @@ class Router implements CacheAwareRouter {
       depth: match.depth,
       started: false,
     })
+    const computedBefore = state.memory.computed
     state.memory.computed += newTokens
-    state.ledger.sent(query.id, newTokens, now)
+    state.ledger.sent(query.id, { tokens: newTokens, now, computedBefore })
     this.#segments.hold(scope, query.segments, state.memory, { now, owner: session })
     if (head > 0 && !identity.isSide) this.#heads.use(`${scope}\0${headOf(query)}`, id, now)
   }
@@ -426,6 +456,10 @@ function isPlaced(placement: MemberPlacement): placement is Placed {
 
 function sentKey({ id }: RouteQuery, member: string): string {
   return `${id}\0${member}`
+}
+
+function sumOf(held: Readonly<Partial<Record<Medium, number>>>): number {
+  return (held.device ?? 0) + (held.host ?? 0) + (held.disk ?? 0) + (held.remote ?? 0)
 }
 
 function scopeOf({ model, salt }: RouteQuery): string {

@@ -5,6 +5,8 @@ interface Pending {
   /** Tokens that were predicted to be computed. */
   readonly tokens: number
   readonly sentAt: number
+  /** What the member had computed before, in tokens. */
+  readonly computedBefore: number
   /** Its first content came. */
   started: boolean
 }
@@ -42,10 +44,17 @@ export class Ledger {
     return this.#requests.size - this.#queued
   }
 
-  sent(id: string, tokens: number, now: number): void {
+  /** Of the request that has waited longest: what the member had computed before it; undefined: none waits. */
+  get oldestQueued(): number | undefined {
+    if (this.#queued === 0) return undefined
+    for (const { started, computedBefore } of this.#requests.values()) if (!started) return computedBefore
+    return undefined
+  }
+
+  sent(id: string, { tokens, now, computedBefore }: { tokens: number; now: number; computedBefore: number }): void {
     this.settled(id)
     if (this.#queued === 0) this.#since = now
-    this.#requests.set(id, { tokens, sentAt: now, started: false })
+    this.#requests.set(id, { tokens, sentAt: now, computedBefore, started: false })
     this.#queued++
     this.#queuedTokens += tokens
   }

@@ -24,8 +24,18 @@ export class MemberBook {
     let state = this.#states.get(id)
     if (state === undefined) {
       const index = this.#byIndex.length
-      const memory = { index, computed: 0, capacity: Number.POSITIVE_INFINITY, clearedBelow: 0, proven: 0 }
-      state = { ledger: new Ledger(), memory, predictions: new Predictions() }
+      const ledger = new Ledger()
+      const memory = {
+        index,
+        computed: 0,
+        capacity: Number.POSITIVE_INFINITY,
+        clearedBelow: 0,
+        proven: 0,
+        get pendingAbove() {
+          return ledger.oldestQueued ?? Number.POSITIVE_INFINITY
+        },
+      }
+      state = { ledger, memory, predictions: new Predictions() }
       this.#states.set(id, state)
       this.#byIndex.push(state)
     }

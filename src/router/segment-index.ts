@@ -29,6 +29,8 @@ export interface CacheMemory {
   capacity: number
   /** Fronts that it got while `computed` was below this are gone. */
   clearedBelow: number
+  /** Fronts that it got while `computed` was above this are on their way: no event tells of them yet. */
+  readonly pendingAbove: number
 }
 
 export interface SegmentMatch<Owner> {
@@ -38,9 +40,11 @@ export interface SegmentMatch<Owner> {
   readonly owner: Owner | undefined
   /** By the member's number: tokens of the longest front that it is believed to hold. */
   readonly tokens: ReadonlyMap<number, number>
+  /** Of these, tokens of the longest front that was sent there and is not computed yet. */
+  readonly pending: ReadonlyMap<number, number>
 }
 
-const NOTHING: SegmentMatch<never> = { depth: 0, owner: undefined, tokens: new Map() }
+const NOTHING: SegmentMatch<never> = { depth: 0, owner: undefined, tokens: new Map(), pending: new Map() }
 
 export class SegmentIndex<Owner> {
   readonly #options: SegmentIndexOptions
@@ -65,6 +69,7 @@ export class SegmentIndex<Owner> {
     const segments = this.#scopes.get(scope)
     if (segments === undefined) return NOTHING
     const tokens = new Map<number, number>()
+    const pending = new Map<number, number>()
     let owner: Owner | undefined
     let depth = 0
     // Those between may have been forgotten, or were never told: a hash covers all before it.
@@ -75,11 +80,14 @@ export class SegmentIndex<Owner> {
       const { holders } = segment
       for (let at = 0; at < holders.length; at += 2) {
         const index = holders[at] as number
-        if (isHeld(holders[at + 1] as number, memoryOf(index))) tokens.set(index, chain.tokens[i] as number)
+        const computed = holders[at + 1] as number
+        const memory = memoryOf(index)
+        if (isHeld(computed, memory)) tokens.set(index, chain.tokens[i] as number)
+        if (computed > memory.pendingAbove) pending.set(index, chain.tokens[i] as number)
       }
       owner = segment.owner
     }
-    return { depth, owner, tokens }
+    return { depth, owner, tokens, pending }
   }
 
   /** The whole of `chain` was sent to a member; what stands behind the head is `owner`'s, unless it was another's before. */
