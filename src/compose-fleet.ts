@@ -3,14 +3,15 @@
 
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
-import type { Remote, RemoteOptions } from './backend/remote/contract.js'
+import type { RemoteOptions } from './backend/remote/contract.js'
 import { exchange } from './backend/remote/exchange.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
 import type { ComposeOptions, Program } from './compose.js'
 import { type Config, ConfigError } from './config.js'
-import { type Clock, systemClock } from './core/clock.js'
-import { note } from './core/signals.js'
-import { type AskedRemote, createLeastBusy } from './router/least-busy.js'
+import { systemClock } from './core/clock.js'
+import { Fleet } from './router/fleet.js'
+import { createFleetRouter } from './router/fleet-router.js'
+import { ROUTER_DEFAULTS } from './router/options.js'
 import { createFleetService } from './serve-fleet.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
@@ -19,20 +20,25 @@ import { VERSION } from './version.js'
 export async function composeFleet(config: Config, options: ComposeOptions = {}): Promise<Program> {
   const clock = options.clock ?? systemClock
   const { fleet: limits } = config
-  const remotes = config.backends.map((entry) => open(entry as RemoteOptions, config))
-  const asking = createAsking(remotes, clock)
-  const router = createLeastBusy(() => remotes.flatMap(asked))
+  const fleet: Fleet = new Fleet(limits, {
+    open: (entry) => openRemote(entry, limits),
+    clock,
+    viewOf: (member) => router.view(member),
+    onEmptied: (id) => router.emptied(id),
+  })
+  const router = createFleetRouter(ROUTER_DEFAULTS, { members: () => fleet.members(), clock })
+  for (const entry of config.backends) addConfigured(fleet, entry as RemoteOptions)
   const service = createFleetService({
     router,
-    remotes: () => remotes,
+    remotes: () => fleet.remotes(),
     kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
-    exchange: (request) => exchange({ ...request, limits }),
+    exchange: (request) => fleet.exchange(request, (watched) => exchange({ ...watched, limits })),
     aliases: config.model.aliases,
     tenants: config.tenants.map(({ name }) => name),
     attempts: limits.attempts,
     clock,
   })
-  const metrics = startMetrics(() => ({ running: router.inFlight(), waiting: 0 }))
+  const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: 0 }))
   const server = createFleetServer({
     fleet: service,
     limits: config.limits,
@@ -44,78 +50,46 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     memoBytes: limits.memoBytes,
     version: VERSION,
     metrics: metrics.scrape,
-    ready: () => readiness(remotes),
+    ready: () => readiness(fleet),
     routes: [],
   })
   return {
     server,
-    model: `${remotes.length} ${remotes.length === 1 ? 'backend' : 'backends'}`,
+    model: `${config.backends.length} ${config.backends.length === 1 ? 'backend' : 'backends'}`,
     start: async () => {
       const url = await server.listen(config.server.host, config.server.port)
-      asking.start()
+      fleet.start()
       return url
     },
     async stop(drainMs = config.server.drainMs) {
-      asking.stop()
       await server.drain(drainMs)
-      await Promise.all(remotes.map((remote) => remote.close()))
+      await fleet.stop()
       metrics.close()
     },
   }
 }
 
-function open(entry: RemoteOptions, { fleet }: Config): Remote {
+/** @throws ConfigError */
+function addConfigured(fleet: Fleet, entry: RemoteOptions): void {
   try {
-    return openRemote(entry, fleet)
+    fleet.add(entry, CONFIGURED)
   } catch (error) {
     throw new ConfigError(`backends: ${(error as Error).message}`)
   }
 }
 
-function asked(remote: Remote): AskedRemote[] {
-  const { facts, id, options } = remote
-  if (facts === undefined) return []
-  const models = [...facts.models.map((model) => model.id), ...Object.keys(options.models)]
-  return [{ id, url: options.url, kind: facts.kind, models }]
+/** The source of members that the config names. */
+const CONFIGURED = 'config'
+
+function inFlightOf(fleet: Fleet): number {
+  return fleet.members().reduce((sum, { load }) => sum + load.inFlight, 0)
 }
 
-function readiness(remotes: readonly Remote[]) {
-  const silent = remotes.filter(({ facts }) => facts === undefined)
-  return { ready: silent.length < remotes.length, notes: silent.map(({ id }) => `${id} has not answered yet`) }
-}
-
-/** Between two questions to a backend that does not answer. */
-const ASK_AGAIN_MS = 1000
-
-/** Asks each backend what it is until it says so. */
-function createAsking(remotes: readonly Remote[], clock: Clock) {
-  const cancels = new Set<() => void>()
-  let stopped = false
-  const ask = async (remote: Remote, wasTold: boolean): Promise<void> => {
-    try {
-      const { kind, models } = await remote.ask()
-      const names = models.map(({ id }) => id)
-      note.publish({ level: 'info', text: `${remote.id} is a ${kind}`, detail: { models: names } })
-    } catch (error) {
-      if (stopped) return
-      const text = `${remote.id} does not answer: ${(error as Error).message}`
-      if (!wasTold) note.publish({ level: 'warn', text })
-      const cancel = clock.after(ASK_AGAIN_MS, () => {
-        cancels.delete(cancel)
-        void ask(remote, true)
-      })
-      cancels.add(cancel)
-    }
-  }
-  return {
-    start() {
-      for (const remote of remotes) void ask(remote, false)
-    },
-    stop() {
-      stopped = true
-      for (const cancel of cancels) cancel()
-    },
-  }
+function readiness(fleet: Fleet) {
+  const reports = fleet.reports()
+  const out = reports.filter(({ member }) => member.state !== 'up')
+  const notes = out.map(({ member, why }) => `${member.id} is ${member.state}${why === undefined ? '' : `: ${why}`}`)
+  return { ready: out.length < reports.length, notes }
 }
 
 /** @throws ConfigError where an entry can be no signal. */

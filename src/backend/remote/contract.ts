@@ -155,7 +155,12 @@ export interface ExchangeRequest {
   readonly onFirst: (headers: IncomingHeaders) => void
   /** Whole events of a stream. */
   readonly onEvents: (bytes: Buffer) => void
+  /** Gets what ends it as a fault of `LOST`: its backend is known to be down. */
+  readonly onLosable?: (lose: (why: string) => void) => void
 }
+
+/** Code of the fault of an exchange that was given up because its backend went down. */
+export const LOST = 'LOST'
 
 export type Ending =
   /** An answer that is no stream: a body, or any status that is no success. */

@@ -1,7 +1,7 @@
 // One attempt at one backend, from the request's last byte to the answer's. Invariant: it ends exactly once, in an answer
 // that is complete or in a fault that says whether content had begun; its connection is ended with it.
 
-import { type Ending, type ExchangeRequest, type IncomingHeaders, RemoteFault } from './contract.js'
+import { type Ending, type ExchangeRequest, type IncomingHeaders, LOST, RemoteFault } from './contract.js'
 import { StreamWatch } from './stream-watch.js'
 import { completeUsage, usageInText } from './usage.js'
 import { wireOf } from './wires.js'
@@ -54,6 +54,7 @@ class Attempt {
       return
     }
     signal.addEventListener('abort', this.#onAbort)
+    this.#options.onLosable?.((why) => this.#fault(new RemoteFault(why, { sent: true, code: LOST })))
     this.#arm(limits.firstTokenMs)
     this.#end = remote.send(out, {
       head: (status, headers) => this.#head(status, headers),

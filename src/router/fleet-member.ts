@@ -1,0 +1,241 @@
+// One member: its remote, its health, and what is under way there. It is what the router reads as a `Member`, kept current.
+// Invariant: a probe is never beside another of the same member; a request that has not begun ends when its member goes
+// down, so that another member gets it.
+
+import type { Ending, ExchangeRequest, Remote, RemoteFault } from '../backend/remote/contract.js'
+import type { Clock } from '../core/clock.js'
+import { note } from '../core/signals.js'
+import type { Knowledge, Member, MemberLoad, MemberRates, MemberState } from './contract.js'
+import type { FleetParts } from './fleet.js'
+import { Health, type HealthOptions } from './health.js'
+
+export interface FleetMemberParts {
+  readonly health: HealthOptions
+  readonly clock: Clock
+  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'onEmptied'>
+}
+
+const RATES: MemberRates = {
+  prefillTokensPerSecond: 2000,
+  restoreCost: { device: 0, host: 0.1, disk: 0.3, remote: 0.5 },
+}
+
+/** An exchange that has not begun. */
+type Lose = (why: string) => void
+
+export class FleetMember implements Member {
+  readonly remote: Remote
+  readonly source: string
+  readonly rates = RATES
+  readonly load: MemberLoad
+  drained = false
+  readonly #parts: FleetMemberParts
+  readonly #health: Health
+  readonly #waiting = new Set<Lose>()
+  #inFlight = 0
+  #decoding = 0
+  #models: readonly string[] = []
+  #probing: AbortController | undefined
+  #cancelTimer: () => void = () => undefined
+  #gone = false
+  #wasTold = false
+  #onIdle: (() => void) | undefined
+
+  constructor(remote: Remote, source: string, parts: FleetMemberParts) {
+    this.remote = remote
+    this.source = source
+    this.#parts = parts
+    this.#health = new Health(parts.health, parts.clock.now())
+    const counts = { inFlight: () => this.#inFlight, decoding: () => this.#decoding }
+    const queued = () => parts.fleet.viewOf?.(this).load.queuedPrefillTokens ?? 0
+    this.load = {
+      get inFlight() {
+        return counts.inFlight()
+      },
+      get decoding() {
+        return counts.decoding()
+      },
+      get queuedPrefillTokens() {
+        return queued()
+      },
+      reportedQueue: 0,
+    }
+  }
+
+  get id(): string {
+    return this.remote.id
+  }
+
+  /** Without credentials. */
+  get url(): string {
+    return this.remote.options.url.replace(/\/\/[^/@]*@/, '//')
+  }
+
+  get kind(): Member['kind'] {
+    const { kind } = this.remote.options
+    return this.remote.facts?.kind ?? (kind === 'auto' ? 'openai' : kind)
+  }
+
+  get models(): readonly string[] {
+    return this.#models
+  }
+
+  get state(): MemberState {
+    const { state } = this.#health
+    return this.drained && state === 'up' ? 'draining' : state
+  }
+
+  get why(): string | undefined {
+    return this.#health.why
+  }
+
+  get weight(): number {
+    return this.#health.weight(this.#parts.clock.now())
+  }
+
+  get knowledge(): Knowledge {
+    return this.#parts.fleet.knowledgeOf?.(this.id) ?? 'learned'
+  }
+
+  // --- requests ------------------------------------------------------------------------------------------------------
+
+  async exchange(request: ExchangeRequest, run: (request: ExchangeRequest) => Promise<Ending>): Promise<Ending> {
+    let lose: Lose | undefined
+    let begun = false
+    this.#inFlight++
+    const begin = () => {
+      if (lose !== undefined) this.#waiting.delete(lose)
+      if (begun) return
+      begun = true
+      this.#decoding++
+    }
+    try {
+      const ending = await run({
+        ...request,
+        onFirst: (headers) => {
+          begin()
+          request.onFirst(headers)
+        },
+        onLosable: (end) => {
+          lose = end
+          this.#waiting.add(end)
+        },
+      })
+      this.#heard(ending)
+      return ending
+    } finally {
+      if (lose !== undefined) this.#waiting.delete(lose)
+      if (begun) this.#decoding--
+      this.#inFlight--
+      if (this.#inFlight === 0) this.#onIdle?.()
+    }
+  }
+
+  #heard(ending: Ending): void {
+    const now = this.#parts.clock.now()
+    if (ending.kind === 'fault') {
+      const { fault } = ending
+      if (fault.code === 'LOST') return
+      if (!fault.sent) this.#fell(this.#health.unreachable(silenceOf(fault), now))
+      else if (!ending.stale) this.#opened(this.#health.failed(fault.message, now))
+      // Whether its process is there is known in a moment.
+      this.#probeNow()
+    } else if (ending.kind === 'whole' && ending.status >= 500 && ending.status !== 503) {
+      this.#opened(this.#health.failed(`it answers ${ending.status}`, now))
+    } else this.#health.succeeded()
+  }
+
+  // --- probes --------------------------------------------------------------------------------------------------------
+
+  start(): void {
+    void this.#probe()
+  }
+
+  #probeNow(): void {
+    if (this.#probing !== undefined || this.#gone) return
+    this.#cancelTimer()
+    void this.#probe()
+  }
+
+  async #probe(): Promise<void> {
+    if (this.#probing !== undefined || this.#gone) return
+    const probing = new AbortController()
+    this.#probing = probing
+    try {
+      await this.#ask(probing.signal)
+      if (!this.#gone) this.#rose()
+    } catch (error) {
+      if (!isFault(error)) throw error
+      if (!this.#gone) this.#fell(this.#health.silent(silenceOf(error), this.#parts.clock.now()))
+    } finally {
+      this.#probing = undefined
+    }
+    const { clock } = this.#parts
+    if (!this.#gone) this.#cancelTimer = clock.after(this.#health.nextProbeMs(clock.now()), () => void this.#probe())
+  }
+
+  /** One that is up is asked whether it still is; any other, what it is now. */
+  async #ask(signal: AbortSignal): Promise<void> {
+    await this.remote.ping(signal)
+    if (this.#health.state === 'up') return
+    const { models } = await this.remote.ask(signal)
+    this.#models = [...models.map(({ id }) => id), ...Object.keys(this.remote.options.models)]
+  }
+
+  #rose(): void {
+    const { wasGone } = this.#health
+    if (!this.#health.answered(this.#parts.clock.now())) return
+    if (wasGone) this.#parts.fleet.onEmptied?.(this.id)
+    this.#wasTold = false
+    note.publish({ level: 'info', text: `${this.id} is up`, detail: { kind: this.kind, models: this.#models } })
+  }
+
+  #fell(isNew: boolean): void {
+    if (isNew || (this.#health.state === 'starting' && !this.#wasTold)) this.#tell()
+    if (!isNew) return
+    for (const lose of [...this.#waiting]) lose(this.#health.why ?? '')
+  }
+
+  /** What waits there may still be answered. */
+  #opened(isNew: boolean): void {
+    if (isNew) this.#tell()
+  }
+
+  #tell(): void {
+    this.#wasTold = true
+    note.publish({ level: 'warn', text: `${this.id} is not up: ${this.#health.why}` })
+  }
+
+  // --- leaving -------------------------------------------------------------------------------------------------------
+
+  /** Resolves when its last request is over and its connections are closed. */
+  async leave(): Promise<void> {
+    this.#rest()
+    if (this.#inFlight > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve
+      })
+    }
+    await this.remote.close()
+  }
+
+  async close(): Promise<void> {
+    this.#rest()
+    await this.remote.close()
+  }
+
+  #rest(): void {
+    this.#gone = true
+    this.#cancelTimer()
+    this.#probing?.abort()
+  }
+}
+
+function silenceOf(fault: RemoteFault) {
+  return { refused: fault.code === 'ECONNREFUSED', why: fault.message }
+}
+
+/** Told by its name: the class is the remotes' own. */
+function isFault(error: unknown): error is RemoteFault {
+  return error instanceof Error && error.name === 'RemoteFault'
+}

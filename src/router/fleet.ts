@@ -1,0 +1,171 @@
+// The members of a fleet: who is there, who is up, who may get requests. It asks each what it is, looks after its health,
+// and takes members in and out while requests run. Invariant: one member's silence delays nobody else's requests, and a
+// member that was taken out is closed only when its last request is over.
+
+import type { Ending, ExchangeRequest, Remote, RemoteOptions } from '../backend/remote/contract.js'
+import type { Clock } from '../core/clock.js'
+import { RefrainError } from '../core/errors.js'
+import { note } from '../core/signals.js'
+import type { Knowledge, Member, MemberView } from './contract.js'
+import { FleetMember } from './fleet-member.js'
+import type { HealthOptions } from './health.js'
+
+export interface FleetParts {
+  /** @throws Error where the URL or a file cannot be used. */
+  open(options: RemoteOptions): Remote
+  readonly clock: Clock
+  /** How well a member's cache can be known at best; undefined: `learned`. */
+  knowledgeOf?(id: string): Knowledge | undefined
+  /** What the router knows of it. */
+  viewOf?(member: Member): MemberView
+  /** Its process was gone, and what it held in memory with it. */
+  onEmptied?(id: string): void
+}
+
+/** A member for operators. */
+export interface MemberReport {
+  readonly member: Member
+  /** Who put it there: `config`, `api`, the name of a watched file or of a host. */
+  readonly source: string
+  readonly version: string | undefined
+  /** Why it is not up. */
+  readonly why: string | undefined
+  readonly view: MemberView | undefined
+}
+
+/** Starts an exchange and is told of it; see FleetMember. */
+type Run = (request: ExchangeRequest) => Promise<Ending>
+
+export class Fleet {
+  readonly #parts: FleetParts
+  readonly #health: HealthOptions
+  readonly #members = new Map<string, FleetMember>()
+  #list: readonly FleetMember[] = []
+  #remotes: readonly Remote[] = []
+  #running = false
+
+  constructor(health: HealthOptions, parts: FleetParts) {
+    this.#health = health
+    this.#parts = parts
+  }
+
+  /** Those that have said what they are; the router chooses among them. */
+  members(): readonly Member[] {
+    return this.#list
+  }
+
+  /** All, in the order in which they came. */
+  remotes(): readonly Remote[] {
+    return this.#remotes
+  }
+
+  reports(): MemberReport[] {
+    return this.#list.map((member) => ({
+      member,
+      source: member.source,
+      version: member.remote.facts?.version,
+      why: member.why,
+      view: this.#parts.viewOf?.(member),
+    }))
+  }
+
+  report(id: string): MemberReport {
+    const member = this.#member(id)
+    return this.reports().find((each) => each.member === member) as MemberReport
+  }
+
+  /** Takes a member in; it gets requests once it answered. @throws RefrainError `invalid_request` naming the field. */
+  add(options: RemoteOptions, source: string): Member {
+    const { clock, open } = this.#parts
+    let remote: Remote
+    try {
+      remote = open(options)
+    } catch (error) {
+      throw new RefrainError('invalid_request', (error as Error).message, { param: 'url' })
+    }
+    if (this.#members.has(remote.id)) {
+      void remote.close()
+      const param = options.name === undefined ? 'url' : 'name'
+      throw new RefrainError('invalid_request', `there is a backend '${remote.id}' already`, { param })
+    }
+    const member = new FleetMember(remote, source, { health: this.#health, clock, fleet: this.#parts })
+    this.#members.set(remote.id, member)
+    this.#changed()
+    if (this.#running) member.start()
+    return member
+  }
+
+  /** No new requests from now on; closed when the last is over. @throws RefrainError `not_found`. */
+  async remove(id: string): Promise<void> {
+    const member = this.#member(id)
+    this.#members.delete(id)
+    this.#changed()
+    note.publish({ level: 'info', text: `${id} is taken out` })
+    await member.leave()
+  }
+
+  /** No new requests until `undrain`. @throws RefrainError `not_found`. */
+  drain(id: string): void {
+    this.#member(id).drained = true
+  }
+
+  undrain(id: string): void {
+    this.#member(id).drained = false
+  }
+
+  /**
+   * Makes the members of `source` those of `wanted`; others stay as they are. One whose options changed is opened anew.
+   * What cannot be opened is told in a note and left out.
+   */
+  assign(source: string, wanted: readonly RemoteOptions[]): void {
+    const mine = new Map(this.#list.filter((each) => each.source === source).map((each) => [keyOf(each.remote), each]))
+    const kept = new Set<FleetMember>()
+    const fresh = wanted.filter((options) => {
+      const member = mine.get(JSON.stringify(options))
+      if (member !== undefined) kept.add(member)
+      return member === undefined
+    })
+    for (const member of mine.values()) if (!kept.has(member)) void this.remove(member.id)
+    for (const options of fresh) {
+      try {
+        this.add(options, source)
+      } catch (error) {
+        if (!(error instanceof RefrainError)) throw error
+        note.publish({ level: 'error', text: `${source}: ${options.url} is left out: ${error.message}` })
+      }
+    }
+  }
+
+  /** One exchange, watched: its ending says how the member is, and it ends when the member goes down before it began. */
+  exchange(request: ExchangeRequest, run: Run): Promise<Ending> {
+    const member = this.#members.get(request.remote.id)
+    return member?.remote === request.remote ? member.exchange(request, run) : run(request)
+  }
+
+  start(): void {
+    this.#running = true
+    for (const member of this.#list) member.start()
+  }
+
+  /** Ends all connections. */
+  async stop(): Promise<void> {
+    this.#running = false
+    await Promise.all(this.#list.map((member) => member.close()))
+  }
+
+  #changed(): void {
+    this.#list = [...this.#members.values()]
+    this.#remotes = this.#list.map(({ remote }) => remote)
+  }
+
+  #member(id: string): FleetMember {
+    const member = this.#members.get(id)
+    if (member === undefined) throw new RefrainError('not_found', `there is no backend '${id.slice(0, 128)}'`)
+    return member
+  }
+}
+
+/** Equal where the options are, whatever was resolved of them. */
+function keyOf({ options }: Remote): string {
+  return JSON.stringify(options)
+}
