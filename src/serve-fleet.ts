@@ -12,7 +12,14 @@ import type {
   ForwardSink,
   ForwardUsage,
 } from './api/contract.js'
-import type { Ending, ExchangeRequest, IncomingHeaders, Remote, RemoteKind } from './backend/remote/contract.js'
+import type {
+  Ending,
+  ExchangeRequest,
+  IncomingHeaders,
+  Remote,
+  RemoteKind,
+  Sending,
+} from './backend/remote/contract.js'
 import type { Clock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import type { FleetRouter, MemberPlacement, RouteQuery } from './router/contract.js'
@@ -121,9 +128,8 @@ class Passing {
     }
     let ending: Ending | undefined
     try {
-      const sending = sendingOf(this.#parts, asked, remote)
       ending = await exchange({
-        ...sending(seat?.settings ?? []),
+        ...sendingOf(this.#parts, asked, remote, seat),
         onFirst,
         onEvents: (bytes) => sink.write(bytes),
         clock,
@@ -217,39 +223,30 @@ function remoteOf({ remotes }: FleetParts, { member }: MemberPlacement): Remote 
   return remote
 }
 
-/** What goes out to a member, but for what its seat adds. */
-function sendingOf(parts: FleetParts, asked: Forward, remote: Remote) {
+/** What goes out to a member, and how what comes back is read. */
+function sendingOf(parts: FleetParts, asked: Forward, remote: Remote, seat: Seat | undefined) {
   const { query, path, body, stream, forceUsage } = asked
-  const kind = parts.kindOf(remote)
-  const salt = parts.tenants.length === 0 ? undefined : saltOf(asked)
   const { options } = remote
-  const sending = {
+  const kind = parts.kindOf(remote)
+  const sending: Sending = {
     path,
     options,
-    salt,
+    salt: parts.tenants.length === 0 ? undefined : saltOf(asked),
     priority: query.priority,
     session: query.session,
-    member: (key: string) => body.member(key),
+    member: (key) => body.member(key),
   }
-  const name = options.models[query.model]
-  const rename = name === undefined ? [] : [{ key: 'model', json: JSON.stringify(name) }]
   const isRead = GENERATING.has(path)
-  const settings = isRead ? kind.settings(sending) : []
-  const own = options.forwardAuthorization ? asked.credentials : {}
-  return (more: readonly BodySetting[]) => ({
-    remote,
-    out: {
-      method: asked.method,
-      path: asked.url,
-      headers: { ...own, ...asked.headers, ...kind.headers?.(sending) },
-      body: body.edited([...rename, ...settings, ...more]),
-    },
-    path,
-    stream,
-    isRead,
-    choices: choicesOf(asked),
-    hidesUsage: !forceUsage && settings.some(({ key }) => key === 'stream_options'),
-  })
+  const settings: BodySetting[] = isRead ? [...kind.settings(sending)] : []
+  const hidesUsage = !forceUsage && settings.some(({ key }) => key === 'stream_options')
+  const name = options.models[query.model]
+  if (name !== undefined) settings.push({ key: 'model', json: JSON.stringify(name) })
+  if (seat !== undefined) settings.push(...seat.settings)
+  const headers = { ...asked.headers }
+  if (options.forwardAuthorization) Object.assign(headers, asked.credentials)
+  if (kind.headers !== undefined) Object.assign(headers, kind.headers(sending))
+  const out = { method: asked.method, path: asked.url, headers, body: body.edited(settings) }
+  return { remote, out, path, stream, isRead, choices: choicesOf(asked), hidesUsage }
 }
 
 const GENERATING = new Set(['/v1/chat/completions', '/v1/completions', '/v1/messages', '/v1/responses'])

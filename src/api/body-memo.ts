@@ -8,6 +8,8 @@ import type { BodyScan } from './body-scan.js'
 export interface Found {
   readonly scan: BodyScan
   readonly count: number
+  /** Where it is kept. */
+  readonly slot: number
 }
 
 interface Entry {
@@ -50,48 +52,52 @@ export class BodyMemo {
     const { length } = bytes
     if (length < SHORT_BYTES) return undefined
     let below = length
+    let row: number | undefined = -1
     for (;;) {
-      const row = this.#longest(bytes, below)
+      row = this.#longest(bytes, below, row)
       if (row === undefined) return undefined
-      const entry = this.#entries[Math.floor(row / BACK.length)]
+      const slot = Math.floor(row / BACK.length)
+      const entry = this.#entries[slot]
       const end = this.#ends[row] as number
       if (entry !== undefined && entry.scan.bytes.compare(bytes, 0, end, 0, end) === 0) {
         entry.usedAt = ++this.#now
-        return { scan: entry.scan, count: this.#counts[row] as number }
+        return { scan: entry.scan, count: this.#counts[row] as number, slot }
       }
       below = end
     }
   }
 
   /** Keeps a body that was read; the one that it goes on from is no longer needed. */
-  keep(scan: BodyScan): void {
-    const { bytes, elements, earlier } = scan
+  keep(scan: BodyScan, found: Found | undefined): void {
+    const { bytes, elements } = scan
     if (bytes.length < SHORT_BYTES || bytes.length > this.#maxBytes || elements.ends.length === 0) return
-    let slot = earlier === undefined ? -1 : this.#entries.findIndex((entry) => entry?.scan === earlier)
-    if (slot >= 0 && scan.known < (earlier as BodyScan).elements.ends.length) slot = -1
-    if (slot >= 0) this.#drop(slot)
+    let slot = -1
+    if (found !== undefined && found.count === found.scan.elements.ends.length) {
+      slot = found.slot
+      this.#drop(slot)
+    }
     while (this.#bytes + bytes.length > this.#maxBytes) this.#drop(this.#oldest())
     if (slot < 0) slot = this.#free()
-    this.#entries[slot] = { scan: forgetful(scan), usedAt: ++this.#now }
+    this.#entries[slot] = { scan, usedAt: ++this.#now }
     this.#bytes += bytes.length
-    BACK.forEach((back, column) => {
-      const count = elements.ends.length - back
+    for (let column = 0; column < BACK.length; column++) {
+      const count = elements.ends.length - (BACK[column] as number)
       const row = slot * BACK.length + column
       const end = count > 0 ? (elements.ends[count - 1] as number) : 0
       this.#ends[row] = end
       this.#counts[row] = count
-      this.#looks[row] = end === 0 ? 0 : lookOf(bytes, end)
-    })
+      this.#looks[row] = end < 16 ? 0 : lookOf(bytes, end)
+    }
   }
 
-  /** The row with the greatest end below `below` that looks like a beginning of `bytes`. */
-  #longest(bytes: Buffer, below: number): number | undefined {
+  /** The next row, by length and then in order, that looks like a beginning of `bytes`, behind row `last` of length `below`. */
+  #longest(bytes: Buffer, below: number, last: number): number | undefined {
     const rows = this.#entries.length * BACK.length
     let best: number | undefined
     let bestEnd = 15
     for (let row = 0; row < rows; row++) {
       const end = this.#ends[row] as number
-      if (end <= bestEnd || end >= below) continue
+      if (end <= bestEnd || end > below || (end === below && row <= last)) continue
       const behind = bytes[end]
       if (behind !== COMMA && behind !== CLOSE_LIST) continue
       if (lookOf(bytes, end) !== this.#looks[row]) continue
@@ -113,11 +119,12 @@ export class BodyMemo {
   #oldest(): number {
     let oldest = -1
     let usedAt = Infinity
-    this.#entries.forEach((entry, slot) => {
-      if (entry === undefined || entry.usedAt >= usedAt) return
+    for (let slot = 0; slot < this.#entries.length; slot++) {
+      const entry = this.#entries[slot]
+      if (entry === undefined || entry.usedAt >= usedAt) continue
       oldest = slot
       usedAt = entry.usedAt
-    })
+    }
     return oldest
   }
 
@@ -130,15 +137,9 @@ export class BodyMemo {
   }
 }
 
-/** Without the body that it was read by: a conversation must not keep all of its past. */
-function forgetful(scan: BodyScan): BodyScan {
-  ;(scan as { earlier: BodyScan | undefined }).earlier = undefined
-  return scan
-}
-
 /** Two samples of four bytes. */
 function lookOf(bytes: Buffer, end: number): number {
-  const tail = end - 12
+  const tail = end - 6
   const middle = end >> 1
   return (word(bytes, tail) ^ Math.imul(word(bytes, middle), 0x9e3779b1)) >>> 0
 }

@@ -57,8 +57,8 @@ export class BodyScan {
   readonly known: number
   /** Where the closing brace stands. */
   readonly close: number
-  /** An earlier body of the same conversation. */
-  readonly earlier: BodyScan | undefined
+  /** An earlier body of the same conversation, while this one is read: it must not keep all of its past. */
+  #earlier: BodyScan | undefined
   /** Digests of large members by key, `tools` and `system` among them. */
   readonly digests = new Map<string, Digest>()
   /** The chain over the elements, as route-query.ts makes it; the earlier body's until then. */
@@ -68,7 +68,7 @@ export class BodyScan {
   constructor(bytes: Buffer, memo?: BodyMemo) {
     this.bytes = bytes
     const found = memo?.find(bytes)
-    this.earlier = found?.scan
+    this.#earlier = found?.scan
     this.known = found?.count ?? 0
     const known = found?.scan.elements
     this.elements = {
@@ -79,7 +79,8 @@ export class BodyScan {
     }
     this.links = found?.scan.links
     this.close = this.#scan()
-    memo?.keep(this)
+    this.#earlier = undefined
+    memo?.keep(this, found)
   }
 
   /** The last member called `key`. */
@@ -122,7 +123,7 @@ export class BodyScan {
 
   #scan(): number {
     const { bytes } = this
-    const { earlier } = this
+    const earlier = this.#earlier
     let at: number
     if (earlier === undefined) {
       // Some shells put a byte order mark in front of what they send.
@@ -130,14 +131,14 @@ export class BodyScan {
       if (bytes[at] !== OPEN) throw malformed('the body is no JSON object')
       at = skipSpace(bytes, at + 1)
       if (bytes[at] === CLOSE) return this.#end(at)
+      at = this.#member(at)
     } else {
       at = this.#resume(earlier)
     }
     for (;;) {
-      at = this.#member(at)
       if (bytes[at] === CLOSE) return this.#end(at)
       if (bytes[at] !== COMMA) throw malformed(`a comma or brace is missing at byte ${at}`)
-      at = skipSpace(bytes, at + 1)
+      at = this.#member(skipSpace(bytes, at + 1))
     }
   }
 
@@ -180,13 +181,13 @@ export class BodyScan {
 
   /** The end of a value that is, byte for byte, the one that the earlier body had under this key. */
   #sameValue(key: string, start: number): number | undefined {
-    const before = this.earlier?.member(key)
-    if (before === undefined || this.earlier === undefined) return undefined
+    const before = this.#earlier?.member(key)
+    if (before === undefined || this.#earlier === undefined) return undefined
     const length = before.end - before.start
     const end = start + length
     if (length < LARGE_BYTES || end >= this.bytes.length) return undefined
-    if (this.bytes.compare(this.earlier.bytes, before.start, before.end, start, end) !== 0) return undefined
-    const digest = this.earlier.digests.get(key)
+    if (this.bytes.compare(this.#earlier.bytes, before.start, before.end, start, end) !== 0) return undefined
+    const digest = this.#earlier.digests.get(key)
     if (digest !== undefined) this.digests.set(key, digest)
     return end
   }

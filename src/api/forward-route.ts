@@ -4,7 +4,7 @@
 // 2 and 12 in fleet mode.
 
 import { isUtf8 } from 'node:buffer'
-import { randomBytes } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Clock } from '../core/clock.js'
 import { ERRORS, type ErrorCode, RefrainError } from '../core/errors.js'
@@ -111,7 +111,7 @@ function begun(request: IncomingMessage, response: ServerResponse, clock: Clock)
   const question = url.indexOf('?')
   const path = question < 0 ? url : url.slice(0, question)
   const sentId = request.headers['x-request-id']
-  const id = randomBytes(16).toString('hex')
+  const id = randomUUID().replaceAll('-', '')
   const isHarmless = typeof sentId === 'string' && /^[\w.:-]{1,128}$/.test(sentId)
   return {
     id,
@@ -143,6 +143,7 @@ function checkHeaders({ headers, method }: IncomingMessage): void {
 
 function isJsonBody({ headers, url }: IncomingMessage): boolean {
   const type = headers['content-type'] ?? ''
+  if (type === 'application/json') return true
   if (/^application\/([\w.-]+\+)?json\b/i.test(type)) return true
   // Uploads (audio, files) go through on routes that are not ours to read.
   if (GENERATING.has((url ?? '').split('?')[0] ?? '')) {

@@ -8,7 +8,7 @@ import { invalid } from './dialect/fields.js'
 import { lightBody } from './light-body.js'
 import { classify } from './request-class.js'
 import { CHAIN_START, chained, type Digest, digestOf, nameOf } from './segment-hash.js'
-import { type RequestHeaders, sessionSignal } from './session-signal.js'
+import { type RequestHeaders, type SessionSignal, sessionSignal } from './session-signal.js'
 
 export interface Arrived {
   readonly id: string
@@ -24,6 +24,8 @@ export interface QueryOptions {
   tokensPerByte(model: string): number
 }
 
+const NO_SIGNAL: SessionSignal = {}
+
 const PRIORITIES: readonly string[] = ['interactive', 'auxiliary', 'background'] satisfies Priority[]
 /** Of a prompt that is one text (Completions), a segment. */
 const PIECE_BYTES = 1024
@@ -31,7 +33,9 @@ const PIECE_BYTES = 1024
 /** @throws RefrainError `invalid_request` naming the header. */
 export function queryOf({ id, tenant, headers, scan }: Arrived, options: QueryOptions): RouteQuery {
   const body = lightBody(scan)
-  const { session, parentSession } = sessionSignal(headers, body, options.sessionSignals)
+  const { session, parentSession } = hasSignal(headers, body, options.sessionSignals)
+    ? sessionSignal(headers, body, options.sessionSignals)
+    : NO_SIGNAL
   const { requestClass = 'main' } = classify(headers, body)
   const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
   const priority = headers['x-refrain-priority'] ?? (isSide ? 'auxiliary' : 'interactive')
@@ -55,6 +59,22 @@ export function queryOf({ id, tenant, headers, scan }: Arrived, options: QueryOp
     estimated: true,
   }
 }
+
+/** Whether any is there at all: most requests of most clients have none. */
+function hasSignal(headers: RequestHeaders, body: Readonly<Record<string, unknown>>, signals: readonly string[]) {
+  let fields = FIELDS.get(signals)
+  if (fields === undefined) {
+    fields = signals.map((signal) => (signal.startsWith('body:') ? signal.slice(5).split('.')[0] : undefined))
+    FIELDS.set(signals, fields)
+  }
+  for (let i = 0; i < signals.length; i++) {
+    const field = fields[i]
+    if ((field === undefined ? headers[signals[i] as string] : body[field]) !== undefined) return true
+  }
+  return false
+}
+/** Of each list of signals, the first step into the body. */
+const FIELDS = new WeakMap<readonly string[], readonly (string | undefined)[]>()
 
 /** Tools, system, then each message; of a plain prompt pieces of equal length. */
 export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain {

@@ -37,7 +37,9 @@ export function openRemote(options: RemoteOptions, limits: RemoteLimits): Remote
   if (url.protocol !== 'http:' && url.protocol !== 'https:') throw new Error(`${options.url}: only http and https`)
   const own = ownHeaders(options, url)
   const client = createClient({ url, connectMs: limits.connectMs, ...(options.tls && { tls: options.tls }) })
-  const send = (out: Outgoing, into: Incoming) => client.send({ ...out, headers: { ...out.headers, ...own } }, into)
+  const hasOwn = Object.keys(own).length > 0
+  const send = (out: Outgoing, into: Incoming) =>
+    client.send(hasOwn ? { ...out, headers: { ...out.headers, ...own } } : out, into)
   let facts: RemoteFacts | undefined
 
   const call: Remote['call'] = (method, path, more = {}) => callOnce(send, { method, path, more, limits })
