@@ -1,6 +1,6 @@
 // What a model says, told apart into the content blocks of the Messages API: for both encoders. Invariant: one block is open
-// at a time, indices are contiguous, no block is empty, text is never white space alone: clients send blocks back, and
-// refuse or drop such ones.
+// at a time, indices are contiguous, no block is empty or white space alone: clients send blocks back, and refuse
+// or drop such ones.
 
 import type { CallDelta, GenerateEvent, SplitText } from '../../core/events.js'
 import { sealThinking, signatureOf } from './anthropic-shape.js'
@@ -30,8 +30,9 @@ export class BlockSequence {
   readonly #options: BlockOptions
   #index = -1
   #open: OpenBlock['type'] | undefined
-  /** White space that becomes text when text follows. */
+  /** White space that becomes text, or reasoning, when more of it follows. */
   #space = ''
+  #spaceThought = ''
   #thought = ''
   #hasInput = false
   callCount = 0
@@ -63,18 +64,22 @@ export class BlockSequence {
   }
 
   #think(text: string, steps: BlockStep[]): void {
-    this.#thought += text
+    let shown = text
     if (this.#open !== 'thinking') {
-      this.#thought = text
+      this.#spaceThought += text
+      if (text.trim() === '') return
+      shown = this.#spaceThought
       this.#begin({ type: 'thinking' }, steps)
+      this.#thought = ''
     }
-    if (!this.#options.omitsThinking) steps.push({ kind: 'delta', index: this.#index, type: 'thinking', text })
+    this.#thought += shown
+    if (!this.#options.omitsThinking) steps.push({ kind: 'delta', index: this.#index, type: 'thinking', text: shown })
   }
 
   #say(text: string, steps: BlockStep[]): void {
     if (this.#open !== 'text') {
       this.#space += text
-      if (this.#space.trim() === '') return
+      if (text.trim() === '') return
       const whole = this.#space
       this.#begin({ type: 'text' }, steps)
       steps.push({ kind: 'delta', index: this.#index, type: 'text', text: whole })
@@ -95,6 +100,7 @@ export class BlockSequence {
   #begin(block: OpenBlock, steps: BlockStep[]): void {
     this.#close(steps)
     this.#space = ''
+    this.#spaceThought = ''
     this.#open = block.type
     steps.push({ kind: 'open', index: ++this.#index, block })
   }

@@ -203,6 +203,12 @@ describe('diagnostics', () => {
   })
 })
 
+test('reasoning that is missing is told by the name that it has here', () => {
+  const words = 'The `reasoning_content` in the thinking mode must be passed back to the API.'
+  const body = anthropicMessages.errors?.body(new RefrainError('reasoning_missing', words), 'r') ?? ''
+  expect(JSON.parse(body).error.message).toMatch(/^The `content\[\].thinking` in the thinking mode must be passed back/)
+})
+
 test('a failure is one event, in the words of the API', () => {
   const failed = (error: unknown) => eventsOf(decode().streamEncoder(about).failure(error))
   expect(failed(new RefrainError('engine_failed', 'it is gone'))).toEqual([
@@ -255,8 +261,7 @@ test('whatever is said: one message, blocks in turn with contiguous indices, not
           'message_stop',
         ])
         for (const { type, text, signature } of blocks) {
-          expect(text).not.toBe('')
-          if (type === 'text') expect(text.trim()).not.toBe('')
+          expect(text.trim()).not.toBe('')
           if (type === 'thinking') expect(signature).toMatch(/^\S{44}$/)
           if (type === 'tool_use') expect(JSON.parse(text)).toBeTypeOf('object')
         }
