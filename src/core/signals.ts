@@ -21,12 +21,49 @@ export interface RequestSettled {
   readonly session?: string
 }
 
+/** One side question was answered, or failed. */
+export interface QuickAnswered {
+  readonly task: string
+  readonly form: string
+  readonly error: string | undefined
+}
+
 export interface CacheMoved {
   readonly what: 'commit' | 'evict' | 'restore' | 'write' | 'corrupt' | 'collision' | 'dropped-write' | 'expired'
   readonly tier: 'memory' | 'disk'
   readonly blocks: number
   readonly bytes: number
   readonly durationMs?: number
+}
+
+/** One batch of events of a member's cache; all but the lag are counts. */
+export interface KvHeard {
+  readonly member: string
+  /** Blocks. */
+  readonly stored: number
+  readonly removed: number
+  /** Stored once more where a copy was known. */
+  readonly duplicates: number
+  /** Left out: their parent or they themselves were not known. */
+  readonly orphans: number
+  /** Left out: of a cache group that is not indexed. */
+  readonly ignored: number
+  /** Events that all blocks are cleared. */
+  readonly cleared: number
+  /** Events that made no sense, and those of types that are not known. */
+  readonly bad: number
+  readonly unknown: number
+  /** Frames that end or break in the middle. */
+  readonly broken: number
+  /** Between the engine's clock and ours, at arrival. */
+  readonly lagMs?: number
+}
+
+/** Something happened to the order of a member's events. */
+export interface KvTurned {
+  readonly member: string
+  readonly rank: number
+  readonly what: 'gap' | 'restart' | 'late-join' | 'reconnect' | 'replayed' | 'replay-failed'
 }
 
 export interface StepDone {
@@ -65,6 +102,9 @@ function signal<T>(name: string): Signal<T> {
 }
 
 export const requestSettled = signal<RequestSettled>('request-settled')
+export const quickAnswered = signal<QuickAnswered>('quick-answered')
 export const cacheMoved = signal<CacheMoved>('cache-moved')
+export const kvHeard = signal<KvHeard>('kv-heard')
+export const kvTurned = signal<KvTurned>('kv-turned')
 export const stepDone = signal<StepDone>('step-done')
 export const note = signal<Note>('note')

@@ -142,8 +142,8 @@ function readEvents(reader: MsgpackReader, events: KvEvent[], counts: { bad: num
 }
 
 function readEvent(reader: MsgpackReader): KvEvent | undefined {
-  const fields = new Fields()
   const length = reader.list()
+  const fields = new Fields(length === undefined)
   if (length !== undefined) {
     if (length === 0) throw new BadEvent()
     const type = reader.value()
@@ -181,6 +181,11 @@ class Fields {
   #parent: EngineHashes | undefined
   #tokens: Int32Array | undefined
   readonly #rest = new Map<string, Value>()
+  readonly #isMap: boolean
+
+  constructor(isMap: boolean) {
+    this.#isMap = isMap
+  }
 
   read(reader: MsgpackReader, name: string): void {
     if (name === 'block_hashes') this.#hashes = readHashes(reader)
@@ -226,7 +231,8 @@ class Fields {
       medium,
       adapter,
       salt,
-      tellsSalt: keys !== undefined || more !== undefined || told !== undefined,
+      // Every engine that writes maps has a place for it, and leaves it out where there is none.
+      tellsSalt: this.#isMap || this.#rest.has('extra_keys') || more !== undefined,
       extras,
       group,
       spec: asText(this.#rest.get('kv_cache_spec_kind')),

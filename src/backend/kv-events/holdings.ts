@@ -163,6 +163,7 @@ export class RankHoldings {
   forget(medium: Medium | undefined, way: 'cleared' | 'lost'): void {
     if (this.#isOnly) this.#shared.forget(medium, way)
     else for (const each of medium === undefined ? MEDIA : [medium]) this.#withdraw(each)
+    if (way === 'lost') this.#group = undefined
     if (medium === undefined) this.#aliases.clear()
     else if (this.#isOnly) this.#aliases.each((at) => this.#setCopies(at, medium, 0))
   }
