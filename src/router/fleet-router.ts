@@ -7,8 +7,6 @@ import { RefrainError } from '../core/errors.js'
 import { kindNamed } from '../core/kind.js'
 import type {
   CacheAwareRouter,
-  Knowledge,
-  Medium,
   Member,
   MemberPlacement,
   MemberView,
@@ -16,11 +14,13 @@ import type {
   RouteQuery,
   Score,
 } from './contract.js'
+import { Expectations, type Expected, type Known } from './expectation.js'
 import { HeadTable } from './head-table.js'
+import { headOf, type Identity, identify, scopeOf, sessionPrefix } from './identity.js'
 import { MemberBook, type MemberState } from './member-book.js'
 import type { RouterOptions } from './options.js'
 import { type Candidate, type Candidates, pick } from './pick.js'
-import type { PreciseIndex, PreciseLookup } from './precise-index.js'
+import type { PreciseIndex } from './precise-index.js'
 import { learnCache, type Predicted } from './predictions.js'
 import * as scorers from './scorer/index.js'
 import type { Prospect, Scorer } from './scorer/scorer.js'
@@ -40,29 +40,6 @@ export interface FleetRouterParts {
 /** @throws Error where `options.weights` names a scorer that there is not. */
 export function createFleetRouter(options: RouterOptions, parts: FleetRouterParts): CacheAwareRouter {
   return new Router(options, parts)
-}
-
-/** What a request is part of. */
-interface Identity {
-  readonly isSide: boolean
-  readonly session: Session | undefined
-  /** Of the session that is to be made where there is none. */
-  readonly key: string | undefined
-  readonly parent: string | undefined
-}
-
-interface Expected {
-  /** Of the front, by where it lies. */
-  readonly held: Readonly<Partial<Record<Medium, number>>>
-  readonly tokens: number
-  readonly predicted: Predicted
-}
-
-/** What is known of a request before any member is looked at. */
-interface Known {
-  readonly match: SegmentMatch<Session>
-  readonly session: Session | undefined
-  readonly precise: PreciseLookup | undefined
 }
 
 interface Placed extends MemberPlacement {
@@ -90,6 +67,7 @@ class Router implements CacheAwareRouter {
   readonly #parts: FleetRouterParts
   readonly #scorers: readonly { readonly name: string; readonly weight: number; readonly scorer: Scorer }[]
   readonly #book = new MemberBook()
+  readonly #expectations: Expectations
   readonly #sessions: SessionTable
   readonly #segments: SegmentIndex<Session>
   readonly #heads: HeadTable
@@ -103,6 +81,7 @@ class Router implements CacheAwareRouter {
       weight,
       scorer: kindNamed<Scorer>(scorers, name, 'router.weights'),
     }))
+    this.#expectations = new Expectations(this.#book, parts.precise)
     const { sessions: max, sessionTtlMs: ttlMs, activeMs, segments, segmentTtlMs } = options
     this.#sessions = new SessionTable({ max, ttlMs, activeMs }, ({ key }) => parts.store?.remove(key))
     this.#segments = new SegmentIndex({ segments, ttlMs: segmentTtlMs })
@@ -116,12 +95,12 @@ class Router implements CacheAwareRouter {
     const now = this.#parts.clock.now()
     const members = this.#able(query) //                               model_not_found, engine_failed, queue_full
     const match = this.#segments.match(scopeOf(query), query.segments, now, (index) => this.#book.memory(index))
-    const identity = this.#identify(query, match, now)
-    const home = identity.session?.member
+    const identity = identify(query, { sessions: this.#sessions, match, now })
+    const known: Known = { match, session: identity.session, precise: this.#expectations.lookup(query) }
+    const expected = members.map((member) => this.#expectations.of(query, member, known))
+    const home = homeOf(query, identity.session?.member, { members, expected })
     const parent = home === undefined ? identity.parent : undefined
-    const known = { match, session: identity.session, precise: this.#lookup(query) }
     const rates = this.#rates(members)
-    const expected = members.map((member) => this.#expect(query, member, known))
     const candidates = members.map((member, i) =>
       this.#score(query, { member, expected: expected[i]!, rate: rates[i]!, home: home ?? parent, now }),
     )
@@ -159,65 +138,6 @@ class Router implements CacheAwareRouter {
     const mean = roomy.reduce((sum, member) => sum + inFlight(member), 0) / roomy.length
     const warm = roomy.filter((member) => member.weight >= 1 || inFlight(member) < Math.max(1, member.weight * mean))
     return warm.length > 0 ? warm : roomy
-  }
-
-  #identify(query: RouteQuery, match: SegmentMatch<Session>, now: number): Identity {
-    const isSide = query.requestClass === 'auxiliary' || query.requestClass === 'compaction'
-    const key = query.session === undefined ? undefined : keyOf(query, query.session)
-    const parentKey = query.parentSession === undefined ? undefined : keyOf(query, query.parentSession)
-    const named = key === undefined ? undefined : this.#sessions.get(key, now)
-    const parent = parentKey === undefined ? undefined : this.#sessions.get(parentKey, now)?.member
-    if (key !== undefined) return { isSide, session: named, key, parent: parent ?? match.owner?.member }
-    const followed = this.#follow(query, match)
-    if (followed !== undefined) return { isSide, session: followed, key: undefined, parent: undefined }
-    const tail = query.segments.hashes.at(-1)
-    const own = isSide || tail === undefined ? undefined : `${scopeOf(query)}\0${tail}`
-    return { isSide, session: undefined, key: own, parent: parent ?? match.owner?.member }
-  }
-
-  /** The session that the longest known front is a turn of: it goes on from there, or from a little before. */
-  #follow({ segments }: RouteQuery, { owner, depth }: SegmentMatch<Session>): Session | undefined {
-    if (owner === undefined || !this.#sessions.has(owner)) return undefined
-    if (segments.hashes[depth - 1] === owner.tail) return owner
-    // Clients rewrite their last messages; somebody who goes on from far behind, or meanwhile, is another.
-    const shared = segments.tokens[depth - 1] ?? 0
-    const head = segments.tokens[segments.head - 1] ?? 0
-    return owner.inFlight === 0 && shared - head >= (owner.tokens - head) / 2 ? owner : undefined
-  }
-
-  #lookup({ blocks }: RouteQuery): PreciseLookup | undefined {
-    return blocks === undefined ? undefined : this.#parts.precise?.lookup(blocks)
-  }
-
-  #expect(query: RouteQuery, member: Member, { match, session, precise }: Known): Expected {
-    const { index } = this.#book.state(member.id).memory
-    const most = Math.max(0, query.promptTokens - 1)
-    const learned = Math.min(most, match.tokens.get(index) ?? 0)
-    const sticky = session?.member === member.id ? Math.min(most, session.tokens) : 0
-    const told = this.#isFollowed(member) ? precise?.held(member.id) : undefined
-    const exact = told === undefined ? undefined : Math.min(most, sumOf(told))
-    const level = this.#level(member)
-    const predicted: Predicted = { precise: exact, learned, sticky }
-    if (level === 'precise' && told !== undefined && exact !== undefined) {
-      // What is on its way there is told by nobody yet; what it held before it was followed, neither.
-      const isComplete = this.#parts.precise?.state(member.id)?.complete === true
-      const more = Math.min(most, isComplete ? (match.pending.get(index) ?? 0) : learned)
-      if (more <= exact) return { held: told, tokens: exact, predicted }
-      return { held: { ...told, device: (told.device ?? 0) + more - exact }, tokens: more, predicted }
-    }
-    const tokens = level === 'load' ? 0 : level === 'sticky' ? sticky : learned
-    return { held: { device: tokens }, tokens, predicted }
-  }
-
-  #isFollowed({ id, knowledge }: Pick<Member, 'id' | 'knowledge'>): boolean {
-    return knowledge === 'precise' && this.#parts.precise?.state(id)?.connected === true
-  }
-
-  /** What is gone by: the best model of a member that is at hand, and is believed. */
-  #level(member: Pick<Member, 'id' | 'knowledge'>): Knowledge {
-    const isPrecise = member.knowledge === 'precise'
-    const ceiling = isPrecise && !this.#isFollowed(member) ? 'learned' : member.knowledge
-    return this.#book.state(member.id).predictions.level(ceiling)
   }
 
   #score(
@@ -311,7 +231,7 @@ class Router implements CacheAwareRouter {
     state.memory.computed += newTokens
     state.ledger.sent(query.id, { tokens: newTokens, now, computedBefore })
     this.#segments.hold(scope, query.segments, state.memory, { now, owner: session })
-    if (head > 0 && !identity.isSide) this.#heads.use(`${scope}\0${headOf(query)}`, id, now)
+    if (head > 0 && !identity.isSide) this.#heads.use(headOf(query), id, now)
   }
 
   #turn(
@@ -322,7 +242,7 @@ class Router implements CacheAwareRouter {
     const { promptTokens: tokens } = query
     const tail = query.segments.hashes.at(-1) ?? ''
     const scope = scopeOf(query)
-    const head = `${scope}\0${headOf(query)}`
+    const head = headOf(query)
     let { session } = identity
     if (session === undefined || !this.#sessions.has(session)) {
       const key = identity.key ?? session?.key
@@ -376,7 +296,7 @@ class Router implements CacheAwareRouter {
   }
 
   release(tenant: string, session: string): boolean {
-    const prefix = `${tenant}\0${session}\0`
+    const prefix = sessionPrefix(tenant, session)
     let known = false
     for (const { key } of this.#sessions.all()) if (key.startsWith(prefix)) known = this.#sessions.remove(key) || known
     return known
@@ -386,7 +306,7 @@ class Router implements CacheAwareRouter {
     const { ledger, predictions, memory } = this.#book.state(id)
     const now = this.#parts.clock.now()
     const rate = ledger.rate ?? rates.prefillTokensPerSecond
-    const level = this.#level({ id, knowledge })
+    const level = this.#expectations.level({ id, knowledge })
     const error = predictions.error(level)
     return {
       load: {
@@ -431,7 +351,7 @@ class Router implements CacheAwareRouter {
       key,
       member,
       scope,
-      head: `${scope}\0${head ?? tail}`,
+      head: `${scope} ${head ?? tail}`,
       tail,
       tokens,
       usedAt: now,
@@ -446,6 +366,24 @@ class Router implements CacheAwareRouter {
   }
 }
 
+/**
+ * Where the session lives, by its key or its prompt; another member where only that one has what the prompt goes on from:
+ * several conversations may have one key.
+ */
+function homeOf(
+  { segments, promptTokens }: RouteQuery,
+  home: string | undefined,
+  { members, expected }: { members: readonly Member[]; expected: readonly Expected[] },
+): string | undefined {
+  if (home === undefined) return undefined
+  const head = segments.tokens[segments.head - 1] ?? 0
+  const own = (i: number) => Math.max(0, expected[i]!.tokens - head)
+  const at = members.findIndex(({ id }) => id === home)
+  if (at >= 0 && own(at) > 0) return home
+  const most = members.reduce((best, _, i) => (own(i) > own(best) ? i : best), 0)
+  return own(most) >= (promptTokens - head) / 2 ? members[most]!.id : home
+}
+
 function scoreOf({ member, ttftMs, overlapTokens, parts }: Candidate): Score {
   return { member: member.id, ttftMs, overlapTokens, parts }
 }
@@ -456,23 +394,6 @@ function isPlaced(placement: MemberPlacement): placement is Placed {
 
 function sentKey({ id }: RouteQuery, member: string): string {
   return `${id}\0${member}`
-}
-
-function sumOf(held: Readonly<Partial<Record<Medium, number>>>): number {
-  return (held.device ?? 0) + (held.host ?? 0) + (held.disk ?? 0) + (held.remote ?? 0)
-}
-
-function scopeOf({ model, salt }: RouteQuery): string {
-  return `${model}\0${salt}`
-}
-
-function keyOf({ tenant, model }: RouteQuery, session: string): string {
-  return `${tenant}\0${session}\0${model}`
-}
-
-/** What new prompts with the same head have in common; without a head, the prompt's own beginning. */
-function headOf({ segments, id }: RouteQuery): string {
-  return segments.hashes[Math.max(0, segments.head - 1)] ?? id
 }
 
 function noneUp(able: readonly Member[], excluded: readonly string[] | undefined): RefrainError {

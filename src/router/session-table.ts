@@ -117,7 +117,8 @@ export class SessionTable {
     member: string,
     { now, tail, tokens, head }: { now: number } & Pick<Session, 'tail' | 'tokens' | 'head'>,
   ): void {
-    if (session.turns > 0) {
+    // A turn that is sent once more, to another member, teaches nothing.
+    if (session.turns > 0 && tail !== session.tail) {
       const interval = now - session.sentAt
       const waited = session.waitedMs ?? interval
       const share = interval > 0 ? Math.min(1, waited / interval) : 1

@@ -1,0 +1,73 @@
+// What a member is expected to hold of a prompt, by the best knowledge of it that is at hand and believed: precise (its own
+// events), learned (what was sent there), sticky (the session's last turn was), load (nothing is known). Pure reading.
+
+import type { Knowledge, Medium, Member, RouteQuery } from './contract.js'
+import type { MemberBook } from './member-book.js'
+import type { PreciseIndex, PreciseLookup } from './precise-index.js'
+import type { Predicted } from './predictions.js'
+import type { SegmentMatch } from './segment-index.js'
+import type { Session } from './session-table.js'
+
+export interface Expected {
+  /** Of the front, by where it lies. */
+  readonly held: Readonly<Partial<Record<Medium, number>>>
+  readonly tokens: number
+  /** What each model says, whichever is gone by. */
+  readonly predicted: Predicted
+}
+
+/** What is known of a request before any member is looked at. */
+export interface Known {
+  readonly match: SegmentMatch<Session>
+  readonly session: Session | undefined
+  readonly precise: PreciseLookup | undefined
+}
+
+export class Expectations {
+  readonly #book: MemberBook
+  readonly #precise: Pick<PreciseIndex, 'state' | 'lookup'> | undefined
+
+  constructor(book: MemberBook, precise: Pick<PreciseIndex, 'state' | 'lookup'> | undefined) {
+    this.#book = book
+    this.#precise = precise
+  }
+
+  lookup({ blocks }: RouteQuery): PreciseLookup | undefined {
+    return blocks === undefined ? undefined : this.#precise?.lookup(blocks)
+  }
+
+  of(query: RouteQuery, member: Member, { match, session, precise }: Known): Expected {
+    const { index } = this.#book.state(member.id).memory
+    const most = Math.max(0, query.promptTokens - 1)
+    const learned = Math.min(most, match.tokens.get(index) ?? 0)
+    const sticky = session?.member === member.id ? Math.min(most, session.tokens) : 0
+    const told = this.#isFollowed(member) ? precise?.held(member.id) : undefined
+    const exact = told === undefined ? undefined : Math.min(most, sumOf(told))
+    const level = this.level(member)
+    const predicted: Predicted = { precise: exact, learned, sticky }
+    if (level === 'precise' && told !== undefined && exact !== undefined) {
+      // What is on its way there is told by nobody yet; what it held before it was followed, neither.
+      const isComplete = this.#precise?.state(member.id)?.complete === true
+      const more = Math.min(most, isComplete ? (match.pending.get(index) ?? 0) : learned)
+      if (more <= exact) return { held: told, tokens: exact, predicted }
+      return { held: { ...told, device: (told.device ?? 0) + more - exact }, tokens: more, predicted }
+    }
+    const tokens = level === 'load' ? 0 : level === 'sticky' ? sticky : learned
+    return { held: { device: tokens }, tokens, predicted }
+  }
+
+  #isFollowed({ id, knowledge }: Pick<Member, 'id' | 'knowledge'>): boolean {
+    return knowledge === 'precise' && this.#precise?.state(id)?.connected === true
+  }
+
+  /** The best model of a member that is at hand and believed. */
+  level(member: Pick<Member, 'id' | 'knowledge'>): Knowledge {
+    const isPrecise = member.knowledge === 'precise'
+    const ceiling = isPrecise && !this.#isFollowed(member) ? 'learned' : member.knowledge
+    return this.#book.state(member.id).predictions.level(ceiling)
+  }
+}
+
+function sumOf(held: Readonly<Partial<Record<Medium, number>>>): number {
+  return (held.device ?? 0) + (held.host ?? 0) + (held.disk ?? 0) + (held.remote ?? 0)
+}
