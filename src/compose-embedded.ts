@@ -22,6 +22,7 @@ import * as retentions from './prompt/retention/index.js'
 import { createTemplate } from './prompt/template.js'
 import { createTokenizer } from './prompt/tokenizer.js'
 import * as toolCallFormats from './prompt/tool-calls/index.js'
+import { catalogueOf, type QuickCatalogue } from './quick/catalogue.js'
 import type { ModelParts } from './serve.js'
 
 /** What long work says of itself. */
@@ -58,6 +59,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   const contextLength = windowOf(config, card, manifest)
   const template = openTemplate(card, manifest, tokenizer)
   const formats = card === undefined ? NO_FORMATS : formatsOf(card.formats)
+  const catalogue = quickOf(card, tokenizer)
   const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
   const { threads, provider, maxRunning, workingSetBytes, kernels, quick } = config.engine
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
@@ -83,6 +85,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
       created: Math.floor(Date.now() / 1000),
       formats,
       visibleSpecials: formats.specials.flatMap((spelling) => tokenizer.specialId(spelling) ?? []),
+      quick: catalogue,
       tokenizer,
       template,
     },
@@ -163,10 +166,22 @@ export function formatsOf(names: Card['formats']): ModelFormats {
   }
 }
 
+/** How quick instructions are asked. @throws ConfigError where the card names a token that the model has not. */
+function quickOf(card: Card | undefined, tokenizer: Tokenizer): QuickCatalogue {
+  const catalogue = catalogueOf(card?.quick)
+  for (const [task, { native }] of Object.entries(catalogue)) {
+    if (native === undefined || tokenizer.specialId(native.token) !== undefined) continue
+    const text = `quick.${task}.token: the model has no special token '${native.token}'`
+    throw new ConfigError(`the card of '${card?.name}': ${text}`)
+  }
+  return catalogue
+}
+
 /** Before anything is pulled. @throws ConfigError that lists the known names where one is unknown. */
 function checkFormats(card: Card): void {
   try {
     formatsOf(card.formats)
+    catalogueOf(card.quick)
   } catch (error) {
     throw new ConfigError(`the card of '${card.name}': ${(error as Error).message}`, { cause: error })
   }

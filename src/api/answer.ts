@@ -7,9 +7,10 @@ import type { CacheUsage } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
-import type { BranchAnswer } from '../core/quick.js'
+import type { QuickResult } from '../core/quick.js'
 import type { ApiOptions } from './contract.js'
 import type { About, Decoded } from './dialect/contract.js'
+import { addedTokens } from './dialect/quick-result.js'
 import { merge } from './merge.js'
 import { SseWriter } from './sse-writer.js'
 
@@ -28,18 +29,20 @@ export class Tally {
   cache: CacheUsage = { working: 0, memory: 0, disk: 0, computed: 0 }
   firstTokenAt: number | undefined
   /** What side questions came to. */
-  quick: readonly BranchAnswer[] = []
+  quick: readonly QuickResult[] = []
 
   add(event: GenerateEvent, clock: Clock): void {
     if (event.type === 'token') {
       this.firstTokenAt ??= clock.now()
       this.completionTokens += event.ids.length
     } else if (event.type === 'quick') {
-      this.quick = event.answers
+      this.quick = event.results ?? []
     } else if (event.type !== 'end') {
-      this.promptTokens = event.promptTokens
-      this.cache = event.cache
-      if (event.type === 'finish') this.completionTokens = event.completionTokens
+      // Suffixes and answers of side questions are tokens of the call like any other.
+      const { promptTokens, completionTokens } = addedTokens(this.quick)
+      this.promptTokens = event.promptTokens + promptTokens
+      this.cache = { ...event.cache, computed: event.cache.computed + promptTokens }
+      if (event.type === 'finish') this.completionTokens = event.completionTokens + completionTokens
     }
   }
 }

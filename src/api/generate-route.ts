@@ -5,7 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../core/clock.js'
 import type { ErrorCode } from '../core/errors.js'
 import type { GenerateRequest, Priority } from '../core/request.js'
-import { requestSettled } from '../core/signals.js'
+import { quickAnswered, requestSettled } from '../core/signals.js'
 import { type Answering, answerStream, answerWhole, ClientGone, Tally } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
@@ -120,6 +120,7 @@ export function settle(request: FastifyRequest, { tally, model, failure, clock }
   if (request.settled) return
   request.settled = true
   const { startedAt, session } = request
+  for (const { task, form, error } of tally.quick) quickAnswered.publish({ task, form, error: error?.code })
   const error: ErrorCode | 'client_gone' | undefined =
     failure === undefined ? undefined : failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
   requestSettled.publish({

@@ -262,6 +262,7 @@ test('the description names every route and every field that is read', async () 
     '/v1/messages/count_tokens',
     '/v1/models',
     '/v1/models/{id}',
+    '/v1/quick',
     '/v1/responses',
     '/v1/tokenize',
   ])

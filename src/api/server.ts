@@ -23,6 +23,7 @@ import { type Active, generateRoute, settle } from './generate-route.js'
 import { modelRoutes } from './model-routes.js'
 import { openapi } from './openapi.js'
 import { opsRoutes } from './ops-routes.js'
+import { quickRoutes } from './quick-routes.js'
 import type { Route } from './route.js'
 
 declare module 'fastify' {
@@ -69,6 +70,7 @@ export function createServer(options: ApiOptions): ApiServer {
     ...generating,
     ...anthropicRoutes(options),
     ...modelRoutes(options),
+    ...quickRoutes(options, active),
     ...opsRoutes(options, active, state),
   ]
   const all = [...routes, openapi(routes, options)]

@@ -14,6 +14,7 @@ import type { Tokenizer } from '../prompt/contract.js'
 import { type Admission, createAdmission } from './admission.js'
 import type { Backend } from './backend.js'
 import { ScriptedAnswer } from './scripted-answer.js'
+import { scriptedBranch } from './scripted-branches.js'
 import { ScriptedCache } from './scripted-cache.js'
 
 /** Tokens between two looks at the clock and the signal while prefilling. */
@@ -155,6 +156,11 @@ class ScriptedRun {
         }
       }
       for (const answer of answers) this.#commitAnswer(job, answer.ids)
+      const { branches } = job
+      if (branches !== undefined) {
+        const { tokenizer } = this.deps
+        yield { type: 'quick', answers: branches.map((plan) => scriptedBranch(plan, this.options.answer, tokenizer)) }
+      }
       const completionTokens = answers.reduce((sum, answer) => sum + answer.ids.length, 0)
       yield { type: 'finish', promptTokens, completionTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
     } finally {

@@ -37,6 +37,20 @@ const SOURCES: Readonly<Record<string, TSchema>> = {
   url: Type.Object({ kind: Type.Literal('url'), url: Type.String({ pattern: '^https?://' }) }, strict),
 }
 
+const QUICK_TASK = Type.Object(
+  {
+    token: Type.Optional(Type.String({ minLength: 1 })),
+    at: Type.Optional(Type.Enum(['user', 'reply', 'header'])),
+    before: Type.Optional(Type.String()),
+    instruction: Type.Optional(Type.String({ minLength: 1 })),
+    choices: Type.Optional(Type.Array(Type.String({ minLength: 1 }), { minItems: 2 })),
+    maxTokens: Type.Optional(Type.Integer({ minimum: 1 })),
+  },
+  strict,
+)
+
+const QUICK_TASKS = ['action', 'title', 'query', 'authority', 'domain', 'read_url'] as const
+
 const CARD = Type.Object(
   {
     name: Type.String({ pattern: NAME, maxLength: 100 }),
@@ -49,6 +63,9 @@ const CARD = Type.Object(
     contextLength: Type.Integer({ minimum: 1 }),
     template: Type.Optional(Type.String({ minLength: 1 })),
     toolFallback: Type.Optional(Type.Enum(['hermes'])),
+    quick: Type.Optional(
+      Type.Object(Object.fromEntries(QUICK_TASKS.map((task) => [task, Type.Optional(QUICK_TASK)])), strict),
+    ),
     formats: Type.Object(
       {
         // Names of kinds; whoever opens the model knows which there are.

@@ -24,6 +24,24 @@ export interface ModelCard {
     /** With tools, reasoning that did not come back and cannot be filled in is refused. */
     readonly strictReasoning?: boolean
   }
+  /** Quick instructions by task; absent: all in words. */
+  readonly quick?: Readonly<
+    Partial<Record<'action' | 'title' | 'query' | 'authority' | 'domain' | 'read_url', CardQuickTask>>
+  >
+}
+
+/**
+ * What a card says of a named quick instruction: the special token that asks it of a model which was trained with one, and
+ * where that stands (behind the user's message, behind an answer, behind the header of an answer); or other words for it.
+ */
+export interface CardQuickTask {
+  readonly token?: string
+  readonly at?: 'user' | 'reply' | 'header'
+  /** Text in front of the token; `{url}` stands for the url. */
+  readonly before?: string
+  readonly instruction?: string
+  readonly choices?: readonly string[]
+  readonly maxTokens?: number
 }
 
 export type ModelSource =

@@ -3,7 +3,7 @@
 // Names end in their unit: https://prometheus.io/docs/practices/naming/
 
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import { cacheMoved, requestSettled, stepDone } from '../core/signals.js'
+import { cacheMoved, quickAnswered, requestSettled, stepDone } from '../core/signals.js'
 
 /** What is asked when metrics are scraped. */
 export interface Load {
@@ -22,7 +22,7 @@ const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 /** Starts to count. `load` is asked at every scrape. */
 export function startMetrics(load: () => Load): Metrics {
   const registry = new Registry()
-  const stops = [countRequests(registry), countCache(registry), countSteps(registry)]
+  const stops = [countRequests(registry), countCache(registry), countSteps(registry), countQuick(registry)]
   const registers = [registry]
   const running = new Gauge({ name: 'refrain_requests_running', help: 'Requests being computed.', registers })
   const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
@@ -128,4 +128,14 @@ function countSteps(registry: Registry): () => void {
     tokens.inc({ phase: 'prefill' }, step.prefillTokens)
     tokens.inc({ phase: 'decode' }, step.decodeTokens)
   })
+}
+
+function countQuick(registry: Registry): () => void {
+  const tasks = new Counter({
+    name: 'refrain_quick_tasks_total',
+    help: 'Quick instructions by task, by how they were asked, and by what went wrong.',
+    labelNames: ['task', 'form', 'error'],
+    registers: [registry],
+  })
+  return quickAnswered.subscribe(({ task, form, error = '' }) => tasks.inc({ task, form, error }))
 }

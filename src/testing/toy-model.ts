@@ -28,6 +28,8 @@ export interface ToyModelOptions {
   readonly ropeFactors?: 'none' | 'llama3'
   /** `own`: the file has an output matrix of its own; default `tied`. */
   readonly output?: 'tied' | 'own'
+  /** Further special tokens, behind the vocabulary: what quick instructions are spelled with. */
+  readonly specials?: readonly string[]
 }
 
 type Settings = Required<ToyModelOptions>
@@ -62,6 +64,7 @@ function complete(options: ToyModelOptions): Settings {
     ropeBase: options.ropeBase ?? 10000,
     ropeFactors: options.ropeFactors ?? 'none',
     output: options.output ?? 'tied',
+    specials: options.specials ?? [],
   }
 }
 
@@ -80,9 +83,12 @@ function metadata(settings: Settings): Record<string, GgufInput> {
     [`${arch}.attention.head_count_kv`]: settings.kvHeads,
     [`${arch}.attention.layer_norm_rms_epsilon`]: f32(1e-5),
     [`${arch}.rope.freq_base`]: f32(settings.ropeBase),
-    ...(arch === 'llama' && { 'llama.rope.dimension_count': headDim, 'llama.vocab_size': toyTokens().length }),
+    ...(arch === 'llama' && {
+      'llama.rope.dimension_count': headDim,
+      'llama.vocab_size': toyTokens().length + settings.specials.length,
+    }),
     ...(arch === 'qwen3' && { 'qwen3.attention.key_length': headDim, 'qwen3.attention.value_length': headDim }),
-    ...toyTokenizerMetadata(arch === 'llama' ? 'smollm' : 'qwen2'),
+    ...toyTokenizerMetadata(arch === 'llama' ? 'smollm' : 'qwen2', settings.specials),
   }
 }
 
@@ -126,7 +132,7 @@ function layerTensors(settings: Settings, layer: number, random: Random): Tensor
 
 function outerTensors(settings: Settings, random: Random): TensorInput[] {
   const { dim, headDim, embedding: type } = settings
-  const size = toyTokens().length
+  const size = toyTokens().length + settings.specials.length
   const table = (name: string): TensorInput => ({
     name,
     shape: [size, dim],

@@ -70,14 +70,15 @@ export function isPlainText(id: number): boolean {
 }
 
 /** The tokenizer's part of a GGUF's metadata. `pre` names the pre-tokenizer, as `tokenizer.ggml.pre` does. */
-export function toyTokenizerMetadata(pre: string): Record<string, GgufInput> {
-  const tokens = toyTokens()
+export function toyTokenizerMetadata(pre: string, specials: readonly string[] = []): Record<string, GgufInput> {
+  const plain = toyTokens()
+  const tokens = [...plain, ...specials]
   return {
     'tokenizer.ggml.model': 'gpt2',
     'tokenizer.ggml.pre': pre,
     'tokenizer.ggml.tokens': tokens,
     // 3 is a control token, 1 a normal one.
-    'tokenizer.ggml.token_type': i32s(tokens.map((_, id) => (id < TOY_SPECIALS.length ? 3 : 1))),
+    'tokenizer.ggml.token_type': i32s(tokens.map((_, id) => (id < TOY_SPECIALS.length || id >= plain.length ? 3 : 1))),
     'tokenizer.ggml.merges': MERGES,
     'tokenizer.ggml.bos_token_id': 1,
     'tokenizer.ggml.eos_token_id': 2,

@@ -4,12 +4,16 @@
 // chunk; one finish_reason per choice; usage in exactly one chunk, the last, with no choices.
 
 import type { CallDelta, FinishReason, GenerateEvent, SplitText, TokenLogprob } from '../../core/events.js'
+import type { QuickResult } from '../../core/quick.js'
 import type { About, BodyEncoder, StreamEncoder } from './contract.js'
 import { errorBody, headOf, SSE_END, usageOf } from './openai-shape.js'
+import { answerText, quickMember, withAdded } from './quick-result.js'
 
 export interface ChatShape {
   readonly n: number
   readonly includeUsage: boolean
+  /** The answer of the one quick instruction is the answer. */
+  readonly isTask?: boolean
 }
 
 type EndEvent = Extract<GenerateEvent, { type: 'end' }>
@@ -36,6 +40,8 @@ class ChatChoices {
   readonly #callCounts: number[]
   readonly #open: Set<number>
   reasoningTokens = 0
+  /** Answers of quick instructions, once they are there. */
+  quick: readonly QuickResult[] | undefined
   /** Tokens by choice that have shown nothing yet: a tag, half a character, a line break that may be cut off. */
   readonly #pending: number[]
 
@@ -50,6 +56,11 @@ class ChatChoices {
   /** Choices that have not ended. */
   get open(): readonly number[] {
     return [...this.#open]
+  }
+
+  /** Of the whole call where a quick instruction is all of it; else quick instructions say what they added themselves. */
+  usage(finish: Extract<GenerateEvent, { type: 'finish' }>) {
+    return usageOf(this.shape.isTask ? withAdded(finish, this.quick ?? []) : finish, this.reasoningTokens)
   }
 
   callCount(choice: number): number {
@@ -118,9 +129,10 @@ export class ChatStream implements StreamEncoder {
       case 'token':
         return this.#deltas(event.choice, this.#choices.token(event), event.logprobs)
       case 'end':
-        return this.#end(event)
+        // Of a task, the answer is still to come.
+        return this.#choices.shape.isTask ? '' : this.#end(event)
       case 'quick':
-        return ''
+        return this.#quick(event.results ?? [])
       case 'finish':
         return this.#choices.open.map((choice) => this.#end({ choice, reason: 'length' })).join('') + this.#last(event)
     }
@@ -150,9 +162,18 @@ export class ChatStream implements StreamEncoder {
     return rest + this.#chunk(choice, {}, { finish: this.#choices.finishReason(choice, reason) })
   }
 
+  /** In a chunk without choices, as usage is: clients pass over what they do not know in it. */
+  #quick(results: readonly QuickResult[]): string {
+    this.#choices.quick = results
+    const chunk = `data: ${this.#head},"choices":[],"quick":${JSON.stringify(quickMember(results))}}\n\n`
+    if (this.#choices.shape.isTask !== true) return chunk
+    const answer = this.#chunk(0, { content: answerText(results) }, { finish: null })
+    return answer + this.#end({ choice: 0, reason: 'stop' }) + chunk
+  }
+
   #last(event: Extract<GenerateEvent, { type: 'finish' }>): string {
     if (!this.#usage) return ''
-    const usage = JSON.stringify(usageOf(event, this.#choices.reasoningTokens))
+    const usage = JSON.stringify(this.#choices.usage(event))
     return `data: ${this.#head},"choices":[],"usage":${usage}}\n\n`
   }
 
@@ -188,9 +209,15 @@ export class ChatBody implements BodyEncoder {
     } else if (event.type === 'end') {
       this.#add(event.choice, this.#choices.end(event))
       this.#reasons[event.choice] = this.#choices.finishReason(event.choice, event.reason)
+    } else if (event.type === 'quick') {
+      this.#choices.quick = event.results ?? []
+      if (this.#choices.shape.isTask !== true) return
+      this.#add(0, { content: answerText(this.#choices.quick), reasoning: '', calls: [] })
+      this.#choices.end({ choice: 0 })
+      this.#reasons[0] = 'stop'
     } else if (event.type === 'finish') {
       for (const choice of this.#choices.open) this.#add(choice, this.#choices.end({ choice }))
-      this.#usage = usageOf(event, this.#choices.reasoningTokens)
+      this.#usage = this.#choices.usage(event)
     }
   }
 
@@ -208,7 +235,8 @@ export class ChatBody implements BodyEncoder {
       logprobs: this.#logprobs[index]?.length ? { content: this.#logprobs[index], refusal: null } : null,
       finish_reason: this.#reasons[index],
     }))
-    return JSON.stringify({ id, object: 'chat.completion', created, model, choices, usage: this.#usage })
+    const quick = this.#choices.quick && { quick: quickMember(this.#choices.quick) }
+    return JSON.stringify({ id, object: 'chat.completion', created, model, choices, usage: this.#usage, ...quick })
   }
 
   #add(choice: number, delta: Delta): void {

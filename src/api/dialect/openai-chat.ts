@@ -24,6 +24,7 @@ import { constraintOf, responseFormat } from './openai-constraint.js'
 import { checkContinued, isContinued, messages, tools } from './openai-messages.js'
 import { sharedFields, sharedRequest } from './openai-sampling.js'
 import { thinkingFields, thinkingOf } from './openai-thinking.js'
+import { quick, quickOf } from './quick-field.js'
 import { parallelToolCalls, refrainMember, toolChoice, toolChoiceOf } from './tool-choice.js'
 
 const modalities: Field<undefined> = custom(
@@ -38,6 +39,7 @@ const modalities: Field<undefined> = custom(
 export const chatFields = {
   messages,
   tools,
+  quick,
   tool_choice: toolChoice,
   parallel_tool_calls: parallelToolCalls,
   refrain: refrainMember,
@@ -86,6 +88,7 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
   const calls = { choice: read.tool_choice, parallel: read.parallel_tool_calls, allowed: read.refrain?.allowed_tools }
   const choice = toolChoiceOf(calls, sentTools)
   const sent = required(read.messages, 'messages')
+  const asked = quickOf(read.quick, { messages: raw.value['messages'], maxTokens, limits: envelope.limits })
   const request: GenerateRequest = {
     ...sharedRequest(read, envelope),
     prompt: {
@@ -98,16 +101,21 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
     ...(choice === undefined ? {} : { toolChoice: choice }),
     echo: false,
     ...(maxTokens === undefined ? {} : { maxTokens }),
+    ...asked.request,
     ...(read.logprobs === true ? { logprobs: read.top_logprobs ?? 0 } : {}),
     ...(constraint === undefined ? {} : { constraint }),
   }
+  if (request.quick?.at === 'user' && request.prompt.kind === 'chat' && request.prompt.continueFinal === true) {
+    throw invalid('quick.at', "must be 'reply' where the last message is continued")
+  }
   const includeUsage = read.stream_options?.include_usage === true
+  const shape = { n: request.n, includeUsage, isTask: asked.isTask }
   return {
     requests: [request],
     stream: read.stream ?? false,
     ignored: [...reading.ignored],
-    streamEncoder: (about) => new ChatStream(about, { n: request.n, includeUsage }),
-    bodyEncoder: (about) => new ChatBody(about, { n: request.n, includeUsage }),
+    streamEncoder: (about) => new ChatStream(about, shape),
+    bodyEncoder: (about) => new ChatBody(about, shape),
   }
 }
 

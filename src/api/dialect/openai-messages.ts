@@ -64,6 +64,7 @@ const messageFields = {
   refusal: text('What the assistant refused with; read as its text where it has no other.'),
   function_call: refused([], 'legacy function calls; use tool_calls'),
   audio: refused([], 'this model reads text only'),
+  task: text('A quick instruction: on the last message, the call answers it. quick-field.ts reads it.'),
   prefix: boolean('True on the last message, of the assistant: the answer continues it.'),
   partial: boolean('The same as `prefix`.'),
   cache_control: accepted('every prefix is cached'),

@@ -1,0 +1,103 @@
+// POST /v1/quick: side questions about a conversation, all of them answered from its one prefix. Invariant: a question that
+// fails says so in its own result; what cannot be asked at all is refused before anything is computed.
+
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { GenerateRequest } from '../core/request.js'
+import { ClientGone, cacheHeader, Tally } from './answer.js'
+import { readBody } from './body.js'
+import type { ApiOptions } from './contract.js'
+import { type Decoded, type Envelope, envelopeRequest, type RawBody } from './dialect/contract.js'
+import { readFields, readingOf, refused, required, schemaOf, text } from './dialect/fields.js'
+import { messages, tools } from './dialect/openai-messages.js'
+import { samplingOf } from './dialect/openai-sampling.js'
+import { usageOf } from './dialect/openai-shape.js'
+import { thinkingFields, thinkingOf } from './dialect/openai-thinking.js'
+import { checkQuick, tasks } from './dialect/quick-field.js'
+import { wireResult, withAdded } from './dialect/quick-result.js'
+import { type Active, envelopeOf, nameIgnored, settle } from './generate-route.js'
+import type { Route } from './route.js'
+
+const quickFields = {
+  model: text('Absent: the default model.'),
+  messages,
+  tools,
+  tasks,
+  session: refused([], 'sessions are not kept here yet; send messages'),
+  cache_salt: text('Keeps the prefixes of those who send it apart from others.'),
+  ...thinkingFields,
+}
+
+export function quickRoutes(options: ApiOptions, active: Active): Route[] {
+  return [
+    {
+      method: 'POST',
+      path: '/v1/quick',
+      right: 'tenant',
+      summary: 'Side questions about a chat, answered together from its prefix.',
+      body: schemaOf(quickFields, ['messages', 'tasks']),
+      handler: (request, reply) => ask(request, reply, { options, active }),
+    },
+  ]
+}
+
+/** @throws RefrainError that names the field. */
+export function decodeQuick(raw: RawBody, envelope: Envelope): Pick<Decoded, 'ignored'> & { request: GenerateRequest } {
+  const reading = readingOf(raw.text, envelope.limits.jsonDepth)
+  const read = readFields(quickFields, raw.value, '', reading)
+  const asked = required(read.tasks, 'tasks')
+  checkQuick(asked, 'tasks', envelope.limits)
+  const request: GenerateRequest = {
+    ...envelopeRequest(envelope),
+    requestClass: 'auxiliary',
+    model: read.model ?? '',
+    prompt: {
+      kind: 'chat',
+      messages: required(read.messages, 'messages'),
+      tools: read.tools ?? [],
+      ...thinkingOf(read),
+    },
+    sampling: samplingOf({ temperature: 0 }),
+    ...{ stop: [], stopTokenIds: [], ignoreEos: false, n: 1, echo: false, maxTokens: 0 },
+    ...(read.cache_salt === undefined ? {} : { cacheSalt: read.cache_salt }),
+    quick: { tasks: asked, at: 'user' },
+  }
+  return { request, ignored: [...reading.ignored] }
+}
+
+async function ask(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { options, active }: { readonly options: ApiOptions; readonly active: Active },
+) {
+  const stop = new AbortController()
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) stop.abort(new ClientGone())
+  })
+  const tally = new Tally()
+  let [failure, model]: [unknown, string] = [undefined, '']
+  let usage: object | undefined
+  active.add(stop)
+  try {
+    const raw = readBody(request.body)
+    const envelope = envelopeOf(request, options, raw)
+    request.session = envelope.session
+    const isSaid = request.headers['x-refrain-priority'] !== undefined
+    const decoded = decodeQuick(raw, isSaid ? envelope : { ...envelope, priority: 'auxiliary' })
+    model = options.service.resolve(decoded.request.model || undefined).name
+    nameIgnored(decoded, reply)
+    for await (const event of options.service.generate(decoded.request, stop.signal)) {
+      tally.add(event, options.clock)
+      if (event.type === 'finish') usage = usageOf(withAdded(event, tally.quick), 0)
+    }
+  } catch (error) {
+    failure = error
+    if (!(error instanceof ClientGone)) throw error
+    reply.hijack()
+    return reply
+  } finally {
+    active.delete(stop)
+    settle(request, { tally, model, failure, clock: options.clock })
+  }
+  reply.header('x-refrain-cache', cacheHeader(tally.cache))
+  return { id: `quick-${request.id}`, object: 'quick', model, results: tally.quick.map(wireResult), usage }
+}
