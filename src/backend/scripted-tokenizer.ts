@@ -56,7 +56,7 @@ export function createScriptedTokenizer(options: ScriptedTokenizerOptions = {}):
       const parts = parse === undefined || special === 'text' ? [rest] : rest.split(parse)
       const found = parts.map((part, i) => (i % 2 === 0 ? encodeBytes(part) : [specials.get(part) as number]))
       const ids = joined([start.ids, ...found])
-      if (!start.isKept) memo.keep(special, text, { ids, cuts: [...start.cuts, ...cutsOf(start, parts, found)] })
+      memo.keep(special, text, { start, ids, cuts: [...start.cuts, ...cutsOf(start, parts, found)] })
       return ids
     },
     decode(ids, decodeOptions) {

@@ -20,11 +20,13 @@ export interface Tokenizer {
    */
   encode(text: string, options: EncodeOptions): Int32Array
   /**
-   * The same ids; where much text is new (over 16 KB), they are worked out by another thread. Undefined: `encode` never
-   * takes long. What the thread fails at is worked out here, so it rejects with nothing that `encode` would not throw.
+   * Sees to it that `encode` of each of `texts` is quick: where much of them is new (over 16 KB), another thread works it
+   * out. Undefined: `encode` never takes long. It never fails: what the thread cannot do, `encode` does.
    */
+  prepare?(texts: readonly string[], options: EncodeOptions): Promise<void> | undefined
+  /** `encode` behind `prepare`. */
   encodeAsync?(text: string, options: EncodeOptions): Int32Array | Promise<Int32Array>
-  /** Ends the thread of `encodeAsync`. */
+  /** Ends the thread. */
   close?(): Promise<void>
   /** Text of whole ids; special tokens are left out unless `special: 'keep'`. */
   decode(ids: ArrayLike<number>, options?: { readonly special: 'keep' | 'skip' }): string

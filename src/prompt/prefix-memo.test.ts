@@ -7,7 +7,7 @@ import { createScriptedTokenizer } from '../backend/scripted-tokenizer.js'
 import { TOY_SPECIALS, toyTokenizerMetadata, toyTokens } from '../testing/toy-vocabulary.js'
 import type { Tokenizer } from './contract.js'
 import { buildTokenizerJson } from './gguf-tokenizer.js'
-import { PrefixMemo } from './prefix-memo.js'
+import { NOTHING, PrefixMemo } from './prefix-memo.js'
 import { createTokenizer } from './tokenizer.js'
 
 const PLAIN = { special: 'text', bos: 'none' } as const
@@ -90,7 +90,7 @@ describe('what is remembered', () => {
   const text = (name: string) => `${name} `.repeat(1000)
   const kept = (memo: PrefixMemo, name: string, key = 'k') => memo.start(key, `${text(name)} and more`).at > 0
   const keep = (memo: PrefixMemo, name: string, key = 'k') =>
-    memo.keep(key, text(name), { ids: new Int32Array(1000), cuts: [{ text: 100, ids: 100 }] })
+    memo.keep(key, text(name), { start: NOTHING, ids: new Int32Array(1000), cuts: [{ text: 100, ids: 100 }] })
 
   test('is forgotten in the order of its last use, and never more than allowed', () => {
     const one = 200 + 2 * text('a').length + 4000 + 40

@@ -19,6 +19,14 @@ export interface Start {
   readonly cuts: readonly Cut[]
   /** All of the text is the start of one that is remembered: there is nothing to keep. */
   readonly isKept: boolean
+  /** What is kept in place of this: the same conversation, earlier. */
+  readonly replaces?: object
+}
+
+export interface Kept {
+  readonly start: Start
+  readonly ids: Int32Array
+  readonly cuts: readonly Cut[]
 }
 
 interface Entry {
@@ -31,7 +39,8 @@ interface Entry {
 /** UTF-16 units. Shorter texts are tokenized from their segments as quickly, and are not worth the memory. */
 const PREFIX_UNITS = 65_536
 
-const NOTHING: Start = { at: 0, ids: new Int32Array(0), cuts: [], isKept: false }
+/** Nothing is known of a text. */
+export const NOTHING: Start = { at: 0, ids: new Int32Array(0), cuts: [], isKept: false }
 const CHUNK_UNITS = 4096
 /** A text that shares all but so many units of an older one takes its place: it is the same conversation, later. */
 const SUPERSEDED_UNITS = 16_384
@@ -65,16 +74,20 @@ export class PrefixMemo {
     const last = best.cuts[count - 1]
     if (last === undefined) return NOTHING
     const isLater = shared >= best.text.length - SUPERSEDED_UNITS
-    const others = this.#entries.filter((entry) => entry !== best)
-    this.#entries = isLater && shared < text.length ? others : [...others, best]
-    const cuts = best.cuts.slice(0, count)
-    return { at: last.text, ids: best.ids.subarray(0, last.ids), cuts, isKept: shared === text.length }
+    this.#entries = [...this.#entries.filter((entry) => entry !== best), best]
+    return {
+      at: last.text,
+      ids: best.ids.subarray(0, last.ids),
+      cuts: best.cuts.slice(0, count),
+      isKept: shared === text.length,
+      ...(isLater && { replaces: best }),
+    }
   }
 
-  /** Remembers all of `ids`, which nobody may change; `cuts` in order. */
-  keep(key: string, text: string, how: { readonly ids: Int32Array; readonly cuts: readonly Cut[] }): void {
-    if (text.length < this.#leastUnits) return
-    this.#entries.push({ key, text, ...how })
+  /** Remembers a text that began with `start`, with all of its ids, which nobody may change; `cuts` in order. */
+  keep(key: string, text: string, { start, ids, cuts }: Kept): void {
+    if (text.length < this.#leastUnits || start.isKept) return
+    this.#entries = [...this.#entries.filter((entry) => entry !== start.replaces), { key, text, ids, cuts }]
     let total = this.#entries.reduce((sum, entry) => sum + bytesOf(entry), 0)
     while (total > this.#maxBytes) total -= bytesOf(this.#entries.shift()!)
   }

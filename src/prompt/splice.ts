@@ -11,6 +11,7 @@
 import type { Reply } from '../core/reply.js'
 import type { ChatMessage } from '../core/request.js'
 import type { EncodeOptions, Rendered, Tokenizer } from './contract.js'
+import { PieceMemo } from './piece-memo.js'
 
 export type PromptPiece =
   /**
@@ -101,31 +102,37 @@ export interface EncodedPrompt {
   tokensBefore(at: number): number
 }
 
-/** The pieces' tokens, one behind the other. */
+const memos = new WeakMap<Tokenizer, PieceMemo>()
+
+/** The pieces' tokens, one behind the other; those of an earlier prompt's pieces are taken over. */
 export async function encodePieces(
   pieces: readonly PromptPiece[],
   { tokenizer, options }: { readonly tokenizer: Tokenizer; readonly options: EncodeOptions },
 ): Promise<EncodedPrompt> {
-  const parts: Int32Array[] = []
-  for (const piece of pieces) {
-    if (piece.kind === 'ids') parts.push(piece.ids)
-    else parts.push(await (tokenizer.encodeAsync?.(piece.text, options) ?? tokenizer.encode(piece.text, options)))
-  }
-  const tokens = parts.length === 1 ? (parts[0] as Int32Array) : joined(parts)
+  const memo = memos.get(tokenizer) ?? new PieceMemo()
+  memos.set(tokenizer, memo)
+  const key = `${options.special} ${options.bos}`
+  const known = memo.start(key, pieces)
+  const rest = pieces.slice(known.ends.length)
+  await tokenizer.prepare?.(
+    rest.flatMap((piece) => (piece.kind === 'text' ? [piece.text] : [])),
+    options,
+  )
+  const parts = rest.map((piece) => (piece.kind === 'ids' ? piece.ids : tokenizer.encode(piece.text, options)))
+  const tokens = parts.length === 1 && known.ends.length === 0 ? parts[0]! : joined([known.tokens, ...parts])
+  const ends = [...known.ends]
+  for (const { length } of parts) ends.push((ends.at(-1) ?? 0) + length)
+  memo.keep(key, pieces, { ...known, tokens, ends })
   return {
     tokens,
     tokensBefore(at) {
-      let count = 0
-      for (const [i, piece] of pieces.entries()) {
-        const part = parts[i] as Int32Array
-        if (piece.kind === 'text' && at <= piece.until) {
-          const head = tokenizer.encode(piece.text.slice(0, Math.max(0, at - piece.at)), options)
-          const split = head.findIndex((id, n) => id !== part[n])
-          return count + (split < 0 ? head.length : split)
-        }
-        count += part.length
-      }
-      return count
+      const i = pieces.findIndex((piece) => piece.kind === 'text' && at <= piece.until)
+      const piece = pieces[i]
+      if (piece?.kind !== 'text') return tokens.length
+      const start = ends[i - 1] ?? 0
+      const head = tokenizer.encode(piece.text.slice(0, Math.max(0, at - piece.at)), options)
+      const split = head.findIndex((id, n) => id !== tokens[start + n])
+      return start + (split < 0 ? head.length : split)
     },
   }
 }

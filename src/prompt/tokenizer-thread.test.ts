@@ -69,6 +69,16 @@ test('many at once each get their own', async () => {
   await tokenizer.close?.()
 })
 
+test('many texts of which little is new each, but much together, are prepared', async () => {
+  const tokenizer = made({ workerUrl })
+  const texts = Array.from({ length: 8 }, (_, i) => chat(1, i * 7))
+  expect(tokenizer.prepare?.(texts.slice(0, 2), PARSED)).toBeUndefined()
+  await tokenizer.prepare?.(texts, PARSED)
+  expect(texts.map((text) => tokenizer.encode(text, PARSED))).toEqual(texts.map((text) => plain.encode(text, PARSED)))
+  expect(tokenizer.prepare?.(texts, PARSED)).toBeUndefined()
+  await tokenizer.close?.()
+})
+
 test('a thread that does not start, dies or is closed costs no ids', async () => {
   const broken = join(folder, 'broken.mjs')
   await writeFile(broken, "throw new Error('no')")

@@ -85,39 +85,44 @@ export function createTokenizer(tokenizerJson: string, options: TokenizerOptions
     memo?.set(ownCopy(text), list.copy(start))
   }
 
-  /** `worked`: ids that the thread found, by segment. */
-  const finish = ({ key, text, start, parts: found, bos }: Plan, worked?: ReadonlyMap<string, Int32Array>) => {
+  const finish = ({ key, text, start, parts: found, bos }: Plan) => {
     list.length = 0
     const cuts: Cut[] = [...start.cuts]
     if (bos !== undefined) list.push(bos)
     for (const part of found) {
-      if (typeof part !== 'string') {
+      if (typeof part === 'string') encodeSegment(part)
+      else {
         list.push(part.token.id)
         cuts.push({ text: part.end, ids: start.ids.length + list.length })
-        continue
       }
-      const ids = worked?.get(part)
-      if (ids === undefined) encodeSegment(part)
-      else list.append(ids)
     }
     const ids = joined(start.ids, list)
-    if (!start.isKept) prefixes.keep(key, text, { ids, cuts })
+    prefixes.keep(key, text, { start, ids, cuts })
     return ids
+  }
+
+  /** The thread works out what is not remembered of `parts`; undefined: that is little. */
+  const prepared = (found: readonly (string | FoundToken)[]): Promise<void> | undefined => {
+    if (thread === undefined || memo === undefined) return undefined
+    const fresh = unknown(found, memo)
+    if (fresh.reduce((sum, segment) => sum + segment.length, 0) <= threadUnits) return undefined
+    return thread.encode(fresh).then((worked) => {
+      worked?.forEach((ids, segment) => void memo.set(ownCopy(segment), ids))
+    })
   }
 
   return {
     vocabSize: spellings.length,
     eosTokenIds: options.eosTokenIds,
     encode: (text, how) => finish(planOf(text, how)),
+    prepare(texts, how) {
+      if (texts.reduce((sum, text) => sum + text.length, 0) <= threadUnits) return undefined
+      return prepared(texts.flatMap((text) => planOf(text, how).parts))
+    },
     encodeAsync(text, how) {
       const plan = planOf(text, how)
-      if (thread === undefined || text.length - plan.start.at <= threadUnits) return finish(plan)
-      const fresh = unknown(plan.parts, memo)
-      if (fresh.reduce((sum, segment) => sum + segment.length, 0) <= threadUnits) return finish(plan)
-      return thread.encode(fresh).then((worked) => {
-        worked?.forEach((ids, segment) => void memo?.set(ownCopy(segment), ids))
-        return finish(plan, worked)
-      })
+      const ready = text.length - plan.start.at <= threadUnits ? undefined : prepared(plan.parts)
+      return ready === undefined ? finish(plan) : ready.then(() => finish(plan))
     },
     close: async () => thread?.close(),
     decode: (ids, decodeOptions) => bytes.decode(ids, decodeOptions?.special ?? 'skip'),
@@ -143,9 +148,9 @@ function createMemo(maxBytes: number): Memo | undefined {
 }
 
 /** The segments of `parts` that are not remembered, each once. */
-function unknown(parts: readonly (string | FoundToken)[], memo: Memo | undefined): string[] {
+function unknown(parts: readonly (string | FoundToken)[], memo: Memo): string[] {
   const texts = new Set(parts.filter((part) => typeof part === 'string'))
-  return [...texts].filter((text) => memo?.has(text) !== true)
+  return [...texts].filter((text) => !memo.has(text))
 }
 
 function joined(start: Int32Array, { ids, length }: IdList): Int32Array {
