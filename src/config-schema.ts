@@ -58,6 +58,8 @@ const limits = Type.Object(
     stopChars: count(512),
     logitBias: count(1024, 0),
     jsonDepth: count(64),
+    requestsPerMinute: count(0, 0),
+    tokensPerMinute: count(0, 0),
     pinMs: count(86_400_000, 0),
     quickTasks: count(32),
     quickChoices: count(256, 2),
@@ -128,6 +130,8 @@ const tenant = Type.Object(
     key: Type.String({ minLength: 8, pattern: '^[!-~]+$' }),
     admin: Type.Boolean({ default: false }),
     salt: Type.Optional(Type.String({ minLength: 1 })),
+    requestsPerMinute: Type.Optional(Type.Integer({ minimum: 0 })),
+    tokensPerMinute: Type.Optional(Type.Integer({ minimum: 0 })),
   },
   strict,
 )
@@ -181,6 +185,37 @@ const fleet = Type.Object(
   strict,
 )
 
+const factor = (fallback: number, minimum = 0) => Type.Number({ minimum, default: fallback })
+
+const router = Type.Object(
+  {
+    weights: Type.Object(
+      {
+        prefill: factor(1),
+        queue: factor(1),
+        streams: factor(1),
+        pressure: factor(6),
+        affinity: factor(1),
+        random: factor(0),
+      },
+      { ...strict, default: {} },
+    ),
+    streamMs: factor(2),
+    affinityMs: factor(500),
+    overload: factor(2, 1),
+    replicate: factor(1),
+    rebalanceMs: count(4000, 0),
+    spread: factor(1.25, 1),
+    activeMs: count(30_000),
+    maxInFlight: count(0, 0),
+    sessions: count(100_000, 0),
+    sessionTtlMs: count(86_400_000),
+    segments: count(250_000),
+    segmentTtlMs: count(7_200_000),
+  },
+  strict,
+)
+
 export const configSchema = Type.Object(
   {
     dataDir: Type.String({ minLength: 1, default: 'data' }),
@@ -201,6 +236,7 @@ export const configSchema = Type.Object(
     prompt,
     backends: Type.Array(backendElsewhere, { default: [] }),
     fleet,
+    router,
     tenants: Type.Array(tenant, { default: [] }),
     log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
   },

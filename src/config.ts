@@ -37,7 +37,8 @@ export interface Config {
   readonly prompt: Readonly<WrittenConfig['prompt']>
   readonly backends: readonly Readonly<WrittenConfig['backends'][number]>[]
   readonly fleet: Readonly<Omit<WrittenConfig['fleet'], FleetSizes> & Record<FleetSizes, number>>
-  readonly tenants: readonly Readonly<{ name: string; key: string; admin: boolean; salt: string }>[]
+  readonly router: Readonly<WrittenConfig['router']>
+  readonly tenants: readonly Readonly<WrittenConfig['tenants'][number] & { salt: string }>[]
   readonly log: Readonly<WrittenConfig['log']>
 }
 

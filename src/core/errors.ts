@@ -31,6 +31,11 @@ export const ERRORS = {
   body_too_large: { status: 413, retryable: false, sentence: 'The body is larger than limits.bodyBytes.' },
   unsupported_media_type: { status: 415, retryable: false, sentence: 'The content type must be application/json.' },
   queue_full: { status: 429, retryable: true, sentence: 'limits.queuedRequests are waiting already.' },
+  rate_limited: {
+    status: 429,
+    retryable: true,
+    sentence: "The tenant's requests or tokens of this minute are used up.",
+  },
   no_room: { status: 429, retryable: true, sentence: 'A side request found no room that it may take.' },
   out_of_memory: { status: 503, retryable: true, sentence: 'The working set cannot hold this sequence now.' },
   slow_reader: { status: 408, retryable: false, sentence: 'The client reads slower than limits.unsentBytes allows.' },

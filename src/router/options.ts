@@ -1,4 +1,5 @@
-// What can be set of the router; config `router`, whose defaults these are not: tests and tools take `ROUTER_DEFAULTS`.
+// What can be set of the router: config `router` is of this shape, and a test holds its defaults equal to ROUTER_DEFAULTS,
+// which tests and tools take.
 
 import type { PickOptions } from './pick.js'
 import type { ScorerOptions } from './scorer/scorer.js'
@@ -18,9 +19,8 @@ export interface RouterOptions extends PickOptions, ScorerOptions {
   readonly segmentTtlMs: number
 }
 
-/** As in config/reference.yaml. */
 export const ROUTER_DEFAULTS: RouterOptions = {
-  weights: { prefill: 1, queue: 1, streams: 1, pressure: 6, affinity: 1 },
+  weights: { prefill: 1, queue: 1, streams: 1, pressure: 6, affinity: 1, random: 0 },
   streamMs: 2,
   affinityMs: 500,
   overload: 2,
