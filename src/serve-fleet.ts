@@ -60,6 +60,7 @@ export function createFleetService(parts: FleetParts): FleetService {
     models: () => modelsOf(parts.remotes()),
     resolve: (name) => resolve(parts, name),
     tokensPerByte: (model) => ratios.of(model),
+    place: (query) => parts.router.place({ ...query, excluded: barred(parts, { query }) }),
     forward: (asked, sink, signal) => new Passing(parts, ratios, { asked, sink, signal }).run(),
   }
 }
@@ -93,6 +94,7 @@ class Passing {
     for (;;) {
       signal.throwIfAborted()
       const placement = this.#again ?? this.#place() //         model_not_found, engine_failed, queue_full
+      if (placement === undefined) return this.#last() //       engine_failed
       this.#again = undefined
       const remote = remoteOf(this.#parts, placement)
       const seat = await this.#parts.seats?.take(placement.member.id, asked.query, signal)
@@ -102,15 +104,23 @@ class Passing {
     }
   }
 
-  #place(): MemberPlacement {
+  /** Undefined: all that there are have failed. */
+  #place(): MemberPlacement | undefined {
     const { asked } = this.#request
     try {
       return this.#parts.router.place({ ...asked.query, excluded: this.#excluded })
     } catch (error) {
       // That nobody is left says less than why the last one failed.
-      if (this.#failure !== undefined) throw errorOf(this.#failure)
+      if (this.#failure !== undefined) return undefined
       throw error
     }
+  }
+
+  /** What the last one that was tried said. */
+  #last(): Forwarded {
+    const { ending } = this.#failure as Failure
+    if (ending.kind === 'whole') return wholeOf(ending)
+    throw errorOf(this.#failure as Failure)
   }
 
   async #attempt(remote: Remote, placement: MemberPlacement, seat: Seat | undefined): Promise<Ending> {
@@ -171,9 +181,7 @@ class Passing {
     this.#excluded.push(id)
     const counts = ending.kind === 'whole' || ending.fault.sent
     if (counts) this.#tried++
-    if (this.#tried < this.#parts.attempts) return undefined
-    if (ending.kind === 'whole') return wholeOf(ending)
-    throw errorOf(this.#failure)
+    return this.#tried < this.#parts.attempts ? undefined : this.#last()
   }
 }
 
@@ -207,7 +215,7 @@ function wholeOf(ending: Extract<Ending, { kind: 'whole' }>): Forwarded {
 }
 
 /** Members that may not serve this request: another tenant's, where they cannot part their caches. */
-function barred({ remotes, kindOf, tenants }: FleetParts, { query }: Forward): string[] {
+function barred({ remotes, kindOf, tenants }: FleetParts, { query }: Pick<Forward, 'query'>): string[] {
   if (tenants.length < 2) return []
   return remotes()
     .filter((remote) => {

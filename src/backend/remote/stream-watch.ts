@@ -51,13 +51,18 @@ export class StreamWatch {
   /** The connection closed in good order. @throws RemoteFault where the stream is not complete. */
   end(): void {
     const { wire, choices, onEvents } = this.#options
-    // Some servers leave out the last blank line.
-    if (this.#held !== undefined && this.#held.length > 0) this.add(Buffer.from('\n\n'))
+    // Some servers leave out the last blank line; half an event is none.
+    if (this.#held !== undefined && this.#isEvent(this.#held)) this.add(Buffer.from('\n\n'))
     if (this.#ended) return
     if (wire.ending === '' || this.#finished < choices) {
       throw new RemoteFault('the stream broke off', { sent: true })
     }
     onEvents(Buffer.from(wire.ending))
+  }
+
+  #isEvent(bytes: Buffer): boolean {
+    const data = dataOf(bytes)
+    return data !== undefined && this.#options.wire.see(data).what !== 'garbage'
   }
 
   /** Event by event. */

@@ -1,0 +1,519 @@
+// A fleet from the client's socket to the upstreams' and back: what goes through as it came, what is tried elsewhere, how
+// a broken stream ends, whom a tenant shares with.
+
+import { afterEach, describe, expect, test } from 'vitest'
+import { type FleetHouse, fleetHouse, type HouseOptions } from './testing/fleet-house.js'
+import { beginStream, chunk, ROLE, type StubAnswer, saying, usageChunk } from './testing/stub-upstream.js'
+
+const houses: FleetHouse[] = []
+afterEach(async () => {
+  await Promise.all(houses.splice(0).map((house) => house.close()))
+})
+
+async function house(options: HouseOptions = {}): Promise<FleetHouse> {
+  const made = await fleetHouse(options)
+  houses.push(made)
+  return made
+}
+
+/** The data of a stream's events. */
+function dataOf(text: string): string[] {
+  return text
+    .split('\n\n')
+    .filter((event) => event.includes('data:'))
+    .map((event) => event.slice(event.indexOf('data:') + 5).trim())
+}
+
+/** What a stream says, put together. */
+function saidIn(text: string): string {
+  return dataOf(text)
+    .filter((data) => data !== '[DONE]')
+    .map((data) => JSON.parse(data).choices?.[0]?.delta?.content ?? '')
+    .join('')
+}
+
+/** A conversation of its own: it may go anywhere. */
+const about = (i: number) => ({ messages: [{ role: 'user', content: `question ${i}` }] })
+
+const until = async (what: () => boolean) => {
+  for (let i = 0; i < 400 && !what(); i++) await new Promise((resolve) => setTimeout(resolve, 5))
+  expect(what()).toBe(true)
+}
+
+describe('a body', () => {
+  test('goes through byte for byte, but for what is set', async () => {
+    const { post, stubs } = await house({ stubs: [{}] })
+    const text =
+      '{ "model" :"m",\n\t"stream": true,"temperature":1.50, "tools":[{"b":1e3,"a":"\\u00e9é"}],\r\n "messages": [ {"role":"user","content":"a\\/b"} ] }'
+    await (await post('/v1/chat/completions', text)).text()
+    expect(stubs[0]?.requests[0]?.text).toBe(`${text.slice(0, -1)},"stream_options":{"include_usage":true}}`)
+  })
+
+  test('the answer comes back as the backend wrote it', async () => {
+    const { chat, stubs } = await house({ stubs: [{}] })
+    const body = '{"id":"x", "choices":[{"message":{"content":"é"}}],"usage":{"prompt_tokens":7,"completion_tokens":1}}'
+    stubs[0]!.answer = (_, response) => response.writeHead(200, { 'content-type': 'application/json' }).end(body)
+    expect(await (await chat()).text()).toBe(body)
+  })
+
+  test('what is no JSON object, no UTF-8 or too large is refused here', async () => {
+    const { post, stubs } = await house({ stubs: [{}], config: { 'limits.bodyBytes': 1000 } })
+    const codes = [
+      ['{"model":"m"', 'invalid_json'],
+      [Buffer.from([123, 34, 255, 34, 58, 49, 125]), 'invalid_json'],
+      ['', 'invalid_json'],
+      [`{"model":"m","messages":["${'x'.repeat(2000)}"]}`, 'body_too_large'],
+      ['{"model":"other"}', 'model_not_found'],
+    ] as const
+    for (const [body, code] of codes) {
+      const answer = (await (await post('/v1/chat/completions', body)).json()) as { error: { code: string } }
+      expect(answer.error.code).toBe(code)
+    }
+    expect(stubs[0]?.requests).toHaveLength(0)
+  })
+
+  test('a client that gives up ends the work upstream, in a stream and before one', async () => {
+    const { url, stubs } = await house({ stubs: [{}] })
+    const body = (stream: boolean) => JSON.stringify({ model: 'm', messages: [], stream })
+    for (const stream of [true, false]) {
+      const stop = new AbortController()
+      stubs[0]!.answer = (_, response) => {
+        if (!stream) return
+        beginStream(response)
+        response.write(chunk({ content: 'a' }))
+      }
+      const before = stubs[0]!.aborted
+      const seen = stubs[0]!.requests.length
+      const headers = { 'content-type': 'application/json' }
+      const request = fetch(`${url}/v1/chat/completions`, {
+        method: 'POST',
+        headers,
+        body: body(stream),
+        signal: stop.signal,
+      }).then((response) => response.text())
+      request.catch(() => undefined)
+      await until(() => stubs[0]!.requests.length > seen)
+      stop.abort()
+      await until(() => stubs[0]!.aborted > before)
+    }
+  })
+})
+
+describe('usage', () => {
+  test('is taken out of a stream whose client did not ask for it, and kept where it did', async () => {
+    const { chat } = await house({ stubs: [{}] })
+    const without = dataOf(await (await chat({ stream: true })).text())
+    expect(without.join()).not.toContain('"usage"')
+    expect(without.at(-1)).toBe('[DONE]')
+    const asked = await (await chat({ stream: true, stream_options: { include_usage: true } })).text()
+    expect(JSON.parse(dataOf(asked).at(-2) as string).usage).toMatchObject({
+      prompt_tokens: 10,
+      prompt_tokens_details: { cached_tokens: 0 },
+      prompt_cache_hit_tokens: 0,
+      prompt_cache_miss_tokens: 10,
+    })
+  })
+
+  test('server.forceUsage sends it to everybody', async () => {
+    const { chat } = await house({ stubs: [{}], config: { 'server.forceUsage': true } })
+    expect(await (await chat({ stream: true })).text()).toContain('"cached_tokens":0')
+  })
+
+  test('of a whole answer stands in a header; what a backend does not say is not made up', async () => {
+    const { chat, stubs } = await house({ stubs: [{}] })
+    stubs[0]!.answer = saying(['a'], 8)
+    const said = await chat()
+    expect(said.headers.get('x-refrain-cache')).toBe('cached=8, computed=2')
+    stubs[0]!.answer = (_, response) =>
+      response.end('{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":1,"prompt_tokens_details":null}}')
+    const silent = await chat()
+    expect(silent.headers.get('x-refrain-cache')).toBeNull()
+    expect(await silent.text()).not.toContain('cached_tokens')
+  })
+
+  test('a usage chunk in two pieces, with CRLF, is one', async () => {
+    const { chat, stubs } = await house({ stubs: [{}] })
+    stubs[0]!.answer = (_, response) => {
+      beginStream(response)
+      const text = (chunk({ content: 'é' }) + chunk({}, 'stop') + usageChunk(10, 4) + 'data: [DONE]\n\n').replaceAll(
+        '\n',
+        '\r\n',
+      )
+      const bytes = Buffer.from(text)
+      let at = 0
+      const step = () => {
+        if (at >= bytes.length) return response.end()
+        response.write(bytes.subarray(at, (at += 61)))
+        setImmediate(step)
+      }
+      step()
+    }
+    const text = await (await chat({ stream: true })).text()
+    expect(text.replaceAll('\r\n', '\n')).toBe(`${chunk({ content: 'é' })}${chunk({}, 'stop')}data: [DONE]\n\n`)
+  })
+})
+
+/** Every stub does `bad` once, whichever is asked first; the other one answers. */
+function badFirst({ stubs }: FleetHouse, bad: StubAnswer): void {
+  let was = false
+  for (const stub of stubs) {
+    stub.answer = (request, response, socket) => {
+      if (was) return saying(['good'])(request, response, socket)
+      was = true
+      bad(request, response, socket)
+    }
+  }
+}
+
+const asked = ({ stubs }: FleetHouse) => stubs.reduce((sum, { requests }) => sum + requests.length, 0)
+
+describe('another backend is tried', () => {
+  const failures: readonly (readonly [string, StubAnswer])[] = [
+    ['where the first one is killed before it answers', (_, __, socket) => socket.resetAndDestroy()],
+    [
+      'where it is killed with its headers out',
+      (_, response, socket) => {
+        beginStream(response)
+        setTimeout(() => socket.resetAndDestroy(), 20)
+      },
+    ],
+    [
+      'where it is killed behind the role',
+      (_, response, socket) => {
+        beginStream(response)
+        response.write(ROLE, () => setTimeout(() => socket.resetAndDestroy(), 20))
+      },
+    ],
+    ['where it answers 503', (_, response) => response.writeHead(503, { 'retry-after': '7' }).end('{"error":{}}')],
+    ['where it answers 500', (_, response) => response.writeHead(500).end('oops')],
+    [
+      'where its first event is an error',
+      (_, response) => {
+        beginStream(response)
+        response.end('data: {"error": {"message": "dead", "code": 500}}\n\ndata: [DONE]\n\n')
+      },
+    ],
+    ['where it ends a stream that has nothing', (_, response) => (beginStream(response), response.end())],
+    ['where it says [DONE] and nothing else', (_, response) => (beginStream(response), response.end(': x\n\n'))],
+    ['where it sends garbage as a stream', (_, response) => (beginStream(response), response.end('data: <html>\n\n'))],
+    ['where it sends no stream', (_, response) => response.end('<html></html>')],
+    ['where it speaks no HTTP', (_, __, socket) => socket.end('SSH-2.0-OpenSSH_9\r\n')],
+    ['where it hangs', () => undefined],
+    [
+      'where it drips bytes that are no content',
+      (_, response) => {
+        beginStream(response)
+        const timer = setInterval(() => response.write(': z\n\n'), 20)
+        response.once('close', () => clearInterval(timer))
+      },
+    ],
+  ]
+
+  test.each(failures)('%s', async (_, bad) => {
+    const made = await house({ config: { 'fleet.firstTokenMs': 150 } })
+    badFirst(made, bad)
+    const answer = await made.chat({ stream: true })
+    expect(answer.status).toBe(200)
+    const text = await answer.text()
+    expect(saidIn(text)).toBe('good')
+    expect(dataOf(text).at(-1)).toBe('[DONE]')
+  })
+
+  test.each(failures.filter(([name]) => !/role|event|\[DONE\]|stream|content|headers/.test(name)))(
+    'for an answer that is no stream: %s',
+    async (_, bad) => {
+      const made = await house({ config: { 'fleet.firstTokenMs': 150 } })
+      badFirst(made, bad)
+      const body = (await (await made.chat()).json()) as { choices: { message: { content: string } }[] }
+      expect(body.choices[0]?.message.content).toBe('good')
+    },
+  )
+
+  test('for a whole answer that breaks off in its middle', async () => {
+    const made = await house()
+    badFirst(made, (_, response, socket) => {
+      response.writeHead(200, { 'content-type': 'application/json', 'content-length': 1000 })
+      response.write('{"choices":[')
+      setTimeout(() => socket.resetAndDestroy(), 20)
+    })
+    expect((await made.chat()).status).toBe(200)
+  })
+
+  test('also after keepalives have gone out', async () => {
+    const made = await house({ config: { 'server.keepaliveMs': 30 } })
+    badFirst(made, (_, response, socket) => {
+      beginStream(response)
+      setTimeout(() => socket.resetAndDestroy(), 120)
+    })
+    const text = await (await made.chat({ stream: true })).text()
+    expect(text.startsWith(': keepalive\n\n: keepalive\n\n')).toBe(true)
+    expect(saidIn(text)).toBe('good')
+  })
+
+  test('one that is down is not asked, one that comes back is', async () => {
+    const made = await house()
+    await made.stubs[0]!.kill()
+    for (let i = 0; i < 6; i++) expect((await made.chat(about(i))).status).toBe(200)
+    expect(made.stubs[0]!.requests).toHaveLength(0)
+    await made.stubs[0]!.revive()
+    for (let i = 0; i < 100 && made.stubs[0]!.requests.length === 0; i++) {
+      expect((await made.chat(about(i + 6))).status).toBe(200)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+    expect(made.stubs[0]!.requests.length).toBeGreaterThan(0)
+  })
+})
+
+describe('nothing else is tried', () => {
+  test.each([400, 404, 409, 422, 429])('for a %i', async (status) => {
+    const made = await house()
+    const body = `{"error":{"message":"no","type":"BadRequestError","code":${status}}}`
+    for (const stub of made.stubs) {
+      stub.answer = (_, response) => response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+    }
+    for (const stream of [true, false]) {
+      const answer = await made.chat({ stream })
+      expect(answer.status).toBe(status)
+      expect(await answer.text()).toBe(body)
+      expect(answer.headers.get('retry-after')).toBe(status === 429 ? '1' : null)
+    }
+    expect(asked(made)).toBe(2)
+  })
+
+  test('once content has come: the stream ends as an error and never as a good end', async () => {
+    const breaks: readonly StubAnswer[] = [
+      (_, response, socket) => {
+        beginStream(response)
+        response.write(ROLE + chunk({ content: 'half' }), () => setTimeout(() => socket.resetAndDestroy(), 20))
+      },
+      (_, response) => {
+        beginStream(response)
+        response.end(`${ROLE}${chunk({ content: 'half' })}`)
+      },
+      (_, response) => {
+        beginStream(response)
+        response.end(`${ROLE}${chunk({ content: 'half' })}data: {"error": {"message": "dead"}}\n\ndata: [DONE]\n\n`)
+      },
+      // In the middle of an event.
+      (_, response) => {
+        beginStream(response)
+        response.end(`${ROLE}${chunk({ content: 'half' })}${chunk({ content: 'more' }).slice(0, 30)}`)
+      },
+      // Hangs.
+      (_, response) => {
+        beginStream(response)
+        response.write(`${ROLE}${chunk({ content: 'half' })}`)
+      },
+    ]
+    const made = await house({ config: { 'fleet.idleMs': 100 } })
+    for (const [i, bad] of breaks.entries()) {
+      for (const stub of made.stubs) stub.answer = bad
+      const text = await (await made.chat({ stream: true })).text()
+      expect(saidIn(text), `case ${i}`).toBe('half')
+      expect(text).not.toContain('[DONE]')
+      expect(JSON.parse(dataOf(text).at(-1) as string).error).toMatchObject({ code: 'engine_failed' })
+      expect(text.endsWith('\n\n')).toBe(true)
+    }
+    expect(asked(made)).toBe(breaks.length)
+  })
+
+  test('a stream whose choices are complete is complete without [DONE], and gets one', async () => {
+    const { chat, stubs } = await house({ stubs: [{}] })
+    stubs[0]!.answer = (_, response) => {
+      beginStream(response)
+      response.end(`${ROLE}${chunk({ content: 'all' })}${chunk({}, 'stop')}`)
+    }
+    const text = await (await chat({ stream: true })).text()
+    expect(dataOf(text).at(-1)).toBe('[DONE]')
+  })
+
+  test('where all are down: an error with a time to come again', async () => {
+    const made = await house()
+    for (const stub of made.stubs) stub.answer = (_, __, socket) => socket.resetAndDestroy()
+    const answer = await made.chat()
+    expect(answer.status).toBe(500)
+    expect(answer.headers.get('retry-after')).toBe('1')
+    expect(((await answer.json()) as { error: { code: string } }).error.code).toBe('engine_failed')
+  })
+
+  test("a 503 of all is the backend's own, with a time to come again", async () => {
+    const made = await house()
+    for (const stub of made.stubs) {
+      stub.answer = (_, response) => response.writeHead(503, { 'retry-after': '7' }).end('{"error":{"message":"busy"}}')
+    }
+    const answer = await made.chat()
+    expect(answer.status).toBe(503)
+    expect(answer.headers.get('retry-after')).toBe('7')
+  })
+})
+
+describe('errors have the shape of their dialect', () => {
+  test('Anthropic', async () => {
+    const made = await house()
+    const refused = await made.post('/v1/messages', { model: 'other', messages: [] })
+    expect(refused.status).toBe(404)
+    expect(await refused.json()).toMatchObject({ type: 'error', error: { type: 'not_found_error' } })
+    for (const stub of made.stubs) {
+      stub.answer = (_, response, socket) => {
+        beginStream(response)
+        const delta = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'half' } }
+        response.write(`event: content_block_delta\ndata: ${JSON.stringify(delta)}\n\n`, () =>
+          setTimeout(() => socket.resetAndDestroy(), 20),
+        )
+      }
+    }
+    const text = await (await made.post('/v1/messages', { model: 'm', messages: [], stream: true })).text()
+    expect(text).toContain('half')
+    const last = text.trimEnd().split('\n\n').at(-1) as string
+    expect(last.startsWith('event: error\n')).toBe(true)
+    expect(JSON.parse(dataOf(last)[0] as string)).toMatchObject({ type: 'error', error: { type: 'api_error' } })
+  })
+
+  test('Responses', async () => {
+    const made = await house({ stubs: [{}] })
+    made.stubs[0]!.answer = (_, response, socket) => {
+      beginStream(response)
+      const created = { type: 'response.created', sequence_number: 0, response: { id: 'resp_7', model: 'm' } }
+      const delta = { type: 'response.output_text.delta', sequence_number: 1, delta: 'half' }
+      const text = [created, delta].map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join('')
+      response.write(text, () => setTimeout(() => socket.resetAndDestroy(), 20))
+    }
+    const text = await (await made.post('/v1/responses', { model: 'm', input: 'x', stream: true })).text()
+    expect(JSON.parse(dataOf(text).at(-1) as string)).toMatchObject({
+      type: 'response.failed',
+      sequence_number: 2,
+      response: { id: 'resp_7', status: 'failed', error: { code: 'server_error' } },
+    })
+  })
+})
+
+describe('keys and tenants', () => {
+  const tenants = [
+    { name: 'a', key: 'key-of-a-1', admin: true },
+    { name: 'b', key: 'key-of-b-1' },
+  ]
+  const as = (name: 'a' | 'b') => ({ authorization: `Bearer key-of-${name}-1` })
+
+  test("a client's key stays here; a backend gets its own", async () => {
+    const { chat, stubs } = await house({
+      entries: [{ apiKey: 'upstream-key', headers: { 'X-Team': 'blue' } }, {}],
+      config: { tenants },
+    })
+    for (let i = 0; i < 12; i++) await chat(about(i), { ...as('a'), 'x-api-key': 'key-of-a-1', cookie: 'c=1' })
+    const [own, none] = stubs.map(({ requests }) => requests[0]?.headers)
+    expect(own).toMatchObject({ authorization: 'Bearer upstream-key', 'x-team': 'blue' })
+    expect(none).not.toHaveProperty('authorization')
+    for (const headers of [own, none]) {
+      expect(headers).not.toHaveProperty('x-api-key')
+      expect(headers).not.toHaveProperty('cookie')
+      expect(JSON.stringify(headers)).not.toContain('key-of-a')
+    }
+  })
+
+  test('it is sent on where the config says so', async () => {
+    const { chat, stubs } = await house({ stubs: [{}], entries: [{ forwardAuthorization: true }] })
+    await chat({}, { authorization: 'Bearer of-the-client' })
+    expect(stubs[0]!.requests[0]!.headers.authorization).toBe('Bearer of-the-client')
+  })
+
+  test('without one nobody gets in, in the shape of the dialect', async () => {
+    const { chat, post, stubs } = await house({ config: { tenants } })
+    expect((await chat()).status).toBe(401)
+    expect(await (await post('/v1/messages', {})).json()).toMatchObject({ error: { type: 'authentication_error' } })
+    expect(stubs.every(({ requests }) => requests.length === 0)).toBe(true)
+  })
+
+  test('salts part tenants, and what a client parts within its own', async () => {
+    const { chat, stubs } = await house({ stubs: [{}], config: { tenants } })
+    await chat({}, as('a'))
+    await chat({}, as('b'))
+    await chat({ cache_salt: 'x' }, as('a'))
+    await chat({ cache_salt: 'x' }, as('b'))
+    await chat({}, as('a'))
+    const salts = stubs[0]!.requests.map(({ body }) => body['cache_salt'] as string)
+    expect(salts.every((salt) => /^[\w-]{22}$/.test(salt))).toBe(true)
+    expect(new Set(salts).size).toBe(4)
+    expect(salts[4]).toBe(salts[0])
+  })
+
+  test('a server without salts serves one tenant unless it is shared', async () => {
+    const owner = 'llamacpp'
+    const made = await house({ stubs: [{ owner }], config: { tenants } })
+    expect((await made.chat({}, as('a'))).status).toBe(200)
+    expect((await made.chat({}, as('b'))).status).toBe(500)
+    expect(made.stubs[0]!.requests.map(({ body }) => body['cache_prompt'])).toEqual([true])
+    const other = await house({ stubs: [{ owner }], entries: [{ tenant: 'b' }], config: { tenants } })
+    expect((await other.chat({}, as('b'))).status).toBe(200)
+    expect((await other.chat({}, as('a'))).status).toBe(500)
+    const shared = await house({ stubs: [{ owner }], entries: [{ shared: true }], config: { tenants } })
+    expect((await shared.chat({}, as('b'))).status).toBe(200)
+    expect((await shared.chat({}, as('a'))).status).toBe(200)
+  })
+})
+
+describe('settings by kind', () => {
+  test.each([
+    ['vllm', { priority: true, dataParallelRank: 3 }, { priority: 0 }, { 'x-data-parallel-rank': '3' }],
+    ['sglang', { priority: true, dataParallelRank: 3 }, { priority: 10, data_parallel_rank: 3 }, {}],
+    ['llamacpp', {}, { cache_prompt: true }, {}],
+    ['somebody', {}, {}, {}],
+    ['refrain', {}, {}, { 'x-refrain-priority': 'interactive', 'x-refrain-session': 's1' }],
+  ])('%s', async (owner, entry, members, headers) => {
+    const { chat, stubs } = await house({ stubs: [{ owner }], entries: [entry] })
+    await chat({}, { 'x-refrain-session': 's1' })
+    const { body, headers: sent } = stubs[0]!.requests[0]!
+    const { model, messages, ...rest } = body
+    expect([model, messages]).toEqual(['m', [{ role: 'user', content: 'hi' }]])
+    expect(rest).toEqual(members)
+    expect(sent).toMatchObject(headers)
+  })
+
+  test('a model has another name there', async () => {
+    const { chat, stubs, url } = await house({ stubs: [{}], entries: [{ models: { 'gpt-x': 'm' } }] })
+    await chat({ model: 'gpt-x' })
+    expect(stubs[0]!.requests[0]!.body['model']).toBe('m')
+    const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] }
+    expect(data.map(({ id }) => id)).toEqual(['m', 'gpt-x'])
+  })
+})
+
+describe('models and other routes', () => {
+  test('requests go to members that have the model; the list is the union', async () => {
+    const { chat, stubs, url } = await house({ stubs: [{ models: ['m', 'x'] }, { models: ['y'] }] })
+    for (let i = 0; i < 4; i++) await chat({ model: 'y' })
+    expect(stubs.map(({ requests }) => requests.length)).toEqual([0, 4])
+    const { data } = (await (await fetch(`${url}/v1/models`)).json()) as {
+      data: { id: string; context_window: number }[]
+    }
+    expect(data.map(({ id }) => id)).toEqual(['m', 'x', 'y'])
+    expect(data[0]?.context_window).toBe(4096)
+    expect((await fetch(`${url}/v1/models/y`)).status).toBe(200)
+    expect((await fetch(`${url}/v1/models/z`)).status).toBe(404)
+  })
+
+  test('a body without a model goes out with the first', async () => {
+    const { post, stubs } = await house({ stubs: [{}] })
+    await post('/v1/chat/completions', { messages: [] })
+    expect(stubs[0]!.requests[0]!.body['model']).toBe('m')
+  })
+
+  test('other routes pass through, uploads too', async () => {
+    const { post, stubs } = await house({ stubs: [{}] })
+    stubs[0]!.answer = ({ path }, response) => response.end(`{"path":"${path}"}`)
+    const answer = await post('/v1/embeddings?x=1', '{ "model":"m","input":"a" }')
+    expect(await answer.json()).toEqual({ path: '/v1/embeddings?x=1' })
+    expect(stubs[0]!.requests[0]!.text).toBe('{ "model":"m","input":"a" }')
+    const upload = await post('/v1/audio/transcriptions', Buffer.from([0, 255, 1]), {
+      'content-type': 'multipart/form-data; boundary=x',
+    })
+    expect(upload.status).toBe(200)
+    expect(stubs[0]!.requests[1]!.headers['content-type']).toBe('multipart/form-data; boundary=x')
+  })
+
+  test('what was sent where is told in a header', async () => {
+    const { chat, stubs } = await house({ stubs: [{}], entries: [{ name: 'up0' }] })
+    expect((await chat()).headers.get('x-refrain-route')).toMatch(/^up0; reason="[^"]+"; hit=0; of=1$/)
+    expect((await chat({ stream: true })).headers.get('x-refrain-route')).toMatch(/^up0;/)
+    expect(stubs[0]!.requests).toHaveLength(2)
+  })
+})

@@ -1,0 +1,64 @@
+// A fleet that listens: stub upstreams behind a router, put together as compose-fleet.ts does.
+
+import { composeFleet } from '../compose-fleet.js'
+import { makeConfig } from '../config.js'
+import { type StubOptions, type StubUpstream, startStub } from './stub-upstream.js'
+
+export interface FleetHouse {
+  readonly url: string
+  readonly stubs: readonly StubUpstream[]
+  post(path: string, body: unknown, headers?: Readonly<Record<string, string>>): Promise<Response>
+  /** A chat for model `m`. */
+  chat(more?: object, headers?: Readonly<Record<string, string>>): Promise<Response>
+  close(): Promise<void>
+}
+
+export interface HouseOptions {
+  readonly stubs?: readonly StubOptions[]
+  /** Of each backend's entry, by index. */
+  readonly entries?: readonly object[]
+  /** Paths of the config -> values. */
+  readonly config?: Readonly<Record<string, unknown>>
+  readonly dataDir?: string
+}
+
+/** Ready once every upstream has said what it is. */
+export async function fleetHouse(options: HouseOptions = {}): Promise<FleetHouse> {
+  const stubs = await Promise.all((options.stubs ?? [{}, {}]).map(startStub))
+  const flags = {
+    'server.port': 0,
+    'log.level': 'silent',
+    backends: stubs.map(({ url }, i) => ({ url, ...options.entries?.[i] })),
+    ...(options.dataDir !== undefined && { dataDir: options.dataDir }),
+    ...options.config,
+  }
+  const program = await composeFleet(makeConfig({ flags }))
+  const url = await program.start()
+  await ready(url)
+  const post: FleetHouse['post'] = (path, body, headers = {}) =>
+    fetch(url + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body),
+    })
+  return {
+    url,
+    stubs,
+    post,
+    chat: (more = {}, headers = {}) =>
+      post('/v1/chat/completions', { model: 'm', messages: [{ role: 'user', content: 'hi' }], ...more }, headers),
+    async close() {
+      await program.stop(0)
+      await Promise.all(stubs.map((stub) => stub.kill().catch(() => undefined)))
+    },
+  }
+}
+
+async function ready(url: string): Promise<void> {
+  for (let i = 0; i < 200; i++) {
+    const { notes } = (await (await fetch(`${url}/ready`)).json()) as { notes: string[] }
+    if (notes.length === 0) return
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+  throw new Error('the upstreams did not come up')
+}
