@@ -62,3 +62,28 @@ async function ready(url: string): Promise<void> {
   }
   throw new Error('the upstreams did not come up')
 }
+
+/** The data of a stream's events. */
+export function dataOf(text: string): string[] {
+  return text
+    .split('\n\n')
+    .filter((event) => event.includes('data:'))
+    .map((event) => event.slice(event.indexOf('data:') + 5).trim())
+}
+
+/** What a stream says, put together. */
+export function saidIn(text: string): string {
+  return dataOf(text)
+    .filter((data) => data !== '[DONE]')
+    .map((data) => JSON.parse(data).choices?.[0]?.delta?.content ?? '')
+    .join('')
+}
+
+/** A conversation of its own: it may go anywhere. */
+export const about = (i: number) => ({ messages: [{ role: 'user', content: `question ${i}` }] })
+
+/** Waits, two seconds at most. */
+export const until = async (what: () => boolean) => {
+  for (let i = 0; i < 400 && !what(); i++) await new Promise((resolve) => setTimeout(resolve, 5))
+  if (!what()) throw new Error('it did not come about')
+}
