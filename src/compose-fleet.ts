@@ -1,14 +1,16 @@
 // The composition root of a fleet: backends elsewhere in place of an engine. Config in, a program out that listens at once
 // and takes backends in as they answer. Invariant: no backend's silence delays the start or another backend's requests.
 
+import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
 import type { RemoteOptions } from './backend/remote/contract.js'
 import { exchange } from './backend/remote/exchange.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
 import type { ComposeOptions, Program } from './compose.js'
-import { type Config, ConfigError } from './config.js'
+import { type Config, ConfigError, makeConfig } from './config.js'
 import { systemClock } from './core/clock.js'
+import { RefrainError } from './core/errors.js'
 import { Fleet } from './router/fleet.js'
 import { createFleetRouter } from './router/fleet-router.js'
 import { ROUTER_DEFAULTS } from './router/options.js'
@@ -38,6 +40,7 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     attempts: limits.attempts,
     clock,
   })
+  const signals = signalsOf(config)
   const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: 0 }))
   const server = createFleetServer({
     fleet: service,
@@ -45,13 +48,19 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     access: { tenants: config.tenants, host: config.server.host },
     clock,
     keepaliveMs: config.server.keepaliveMs,
-    sessionSignals: signalsOf(config),
+    sessionSignals: signals,
     forceUsage: config.server.forceUsage,
     memoBytes: limits.memoBytes,
     version: VERSION,
     metrics: metrics.scrape,
     ready: () => readiness(fleet),
-    routes: [],
+    routes: fleetRoutes({
+      desk: fleet,
+      fleet: service,
+      sessionSignals: signals,
+      backendOf,
+      release: (tenant, session) => router.release(tenant, session),
+    }),
   })
   return {
     server,
@@ -75,6 +84,20 @@ function addConfigured(fleet: Fleet, entry: RemoteOptions): void {
     fleet.add(entry, CONFIGURED)
   } catch (error) {
     throw new ConfigError(`backends: ${(error as Error).message}`)
+  }
+}
+
+/** As an entry of the config's `backends`, complete. @throws RefrainError */
+function backendOf(value: unknown): RemoteOptions {
+  try {
+    return makeConfig({ flags: { backends: [value] } }).backends[0] as RemoteOptions
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    // `backends.0.kind: must be one of ...`
+    const [path = '', ...rest] = error.message.split(': ')
+    const param = path.replace(/^backends\.0\.?/, '')
+    const what = rest.join(': ')
+    throw new RefrainError('invalid_request', `${param}: ${what}`, { ...(param !== '' && { param }) })
   }
 }
 

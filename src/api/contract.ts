@@ -5,7 +5,7 @@ import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
-import type { RouteQuery } from '../router/contract.js'
+import type { MemberPlacement, RouteQuery } from '../router/contract.js'
 import type { MissReason } from './dialect/contract.js'
 
 /** A model as clients see it. */
@@ -179,6 +179,8 @@ export interface FleetService {
   resolve(name: string | undefined): string
   /** Tokens that a byte of a prompt for the model is worth, as observed. */
   tokensPerByte(model: string): number
+  /** Where the request would go now; nothing is sent. @throws RefrainError as the router does. */
+  place(query: RouteQuery): MemberPlacement
   /**
    * Sends a request to where its prefix is warm. @throws RefrainError, the signal's reason.
    * What was written to the sink before a throw is whole events.
