@@ -29,7 +29,8 @@ test('gives what encoding all of it gives', async () => {
         pieces = [...structuredClone(pieces.slice(0, keep)), ...more]
         const known = await encodePieces(pieces, { tokenizer, options })
         const fresh = await encodePieces(pieces, { tokenizer: made(), options })
-        expect(known.tokens).toEqual(fresh.tokens)
+        expect(known.tokens.length).toBe(fresh.tokens.length)
+        expect(known.tokens.findIndex((id, i) => id !== fresh.tokens[i])).toBe(-1)
       }
     }),
     { numRuns: 25 },

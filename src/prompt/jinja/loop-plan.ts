@@ -80,12 +80,23 @@ function targetNames(target: Ast.Node): string[] {
 }
 
 function planOf(loop: Ast.For, macros: ReadonlyMap<string, Ast.Macro>): LoopPlan | undefined {
+  if (!writesText(loop.body)) return undefined
   try {
     return new Planner(loop, macros).plan()
   } catch (error) {
     if (error instanceof Unplanned) return undefined
     throw error
   }
+}
+
+/** Loops that only look something up are not worth remembering: what they depend on is mostly different in each turn. */
+function writesText(nodes: readonly Ast.Node[]): boolean {
+  return nodes.some((node) => {
+    if (node.type === 'StringLiteral') return String((node as Ast.Literal).value).trim() !== ''
+    if (node.type === 'Set') return false
+    const isStatement = ['If', 'For', 'FilterStatement', 'Break', 'Continue', 'Comment'].includes(node.type)
+    return isStatement ? writesText(bodiesOf(node)) : true
+  })
 }
 
 type Locals = ReadonlySet<string>
