@@ -1,7 +1,7 @@
 // What does a turn cost before it reaches a backend, when the conversation is long?
 //
 // Method: an agent's conversation (system text, 12 tools, calls with results of code) of 40 KB and of 400 KB grows by a call
-// and its result of 1.5 KB a turn; in one process and on one thread, each turn's body is decoded, rendered, tokenized and
+// and its result of 1 KB a turn; in one process and on one thread, each turn's body is decoded, rendered, tokenized and
 // hashed as serve.ts does it, each step timed; the first turn apart. Once with the scripted model (ChatML), once with a real
 // vocabulary and template: Qwen's, where ../shared/tools/get-templates has put them, or SmolLM2's, where it was pulled.
 // Goal: 10 ms p50 at 400 KB, tokenizing at most twice that of 40 KB. Ceiling: the new text's own cost.
@@ -26,7 +26,7 @@ import { realTemplates } from '../src/testing/real-templates.js'
 
 const SIZES = { '40 KB': 40_000, '400 KB': 400_000 }
 const PHASES = ['decode', 'render', 'tokenize', 'hash'] as const
-const turns = Number(process.argv[2] ?? 60)
+const turns = Number(process.argv[2] ?? 20)
 
 interface Parts {
   readonly name: string
@@ -170,7 +170,7 @@ async function measure(parts: Parts, bytes: number) {
   const first = await run(bodyOf())
   const times: Times[] = []
   for (let turn = 0; turn < turns; turn++) {
-    messages.push(...step(1000 + turn, 1500))
+    messages.push(...step(1000 + turn, 700))
     // As other work does between two turns.
     await new Promise((resolve) => setTimeout(resolve, 2))
     times.push((await run(bodyOf())).times)
