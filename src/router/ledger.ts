@@ -44,10 +44,9 @@ export class Ledger {
     return this.#requests.size - this.#queued
   }
 
-  /** Of the request that has waited longest: what the member had computed before it; undefined: none waits. */
-  get oldestQueued(): number | undefined {
-    if (this.#queued === 0) return undefined
-    for (const { started, computedBefore } of this.#requests.values()) if (!started) return computedBefore
+  /** Of the oldest request that is not over: what the member had computed before it; undefined: there is none. */
+  get oldestBefore(): number | undefined {
+    for (const { computedBefore } of this.#requests.values()) return computedBefore
     return undefined
   }
 

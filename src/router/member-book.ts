@@ -32,7 +32,7 @@ export class MemberBook {
         clearedBelow: 0,
         proven: 0,
         get pendingAbove() {
-          return ledger.oldestQueued ?? Number.POSITIVE_INFINITY
+          return ledger.oldestBefore ?? Number.POSITIVE_INFINITY
         },
       }
       state = { ledger, memory, predictions: new Predictions() }

@@ -29,7 +29,7 @@ export interface CacheMemory {
   capacity: number
   /** Fronts that it got while `computed` was below this are gone. */
   clearedBelow: number
-  /** Fronts that it got while `computed` was above this are on their way: no event tells of them yet. */
+  /** Fronts that it got while `computed` was above this are on their way: events may not tell of them yet. */
   readonly pendingAbove: number
 }
 
@@ -40,7 +40,7 @@ export interface SegmentMatch<Owner> {
   readonly owner: Owner | undefined
   /** By the member's number: tokens of the longest front that it is believed to hold. */
   readonly tokens: ReadonlyMap<number, number>
-  /** Of these, tokens of the longest front that was sent there and is not computed yet. */
+  /** Of these, tokens of the longest front that was sent there while requests of that time are still under way. */
   readonly pending: ReadonlyMap<number, number>
 }
 
