@@ -4,6 +4,8 @@
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
+import { BrokenAnswer } from './backend/remote/broken-answer.js'
+import { ChatEvents } from './backend/remote/chat-events.js'
 import type { RemoteOptions } from './backend/remote/contract.js'
 import { exchange } from './backend/remote/exchange.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
@@ -35,6 +37,8 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     remotes: () => fleet.remotes(),
     kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
     exchange: (request) => fleet.exchange(request, (watched) => exchange({ ...watched, limits })),
+    chatReader: (promptTokens) => new ChatEvents(promptTokens),
+    ...(limits.continueBroken && { brokenChat: () => new BrokenAnswer() }),
     aliases: config.model.aliases,
     tenants: config.tenants.map(({ name }) => name),
     attempts: limits.attempts,

@@ -102,9 +102,11 @@ const ROOMS: Readonly<Record<string, Room>> = {
   explain: { may: ['core'], contracts: true },
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
+  plan: { may: ['core', 'model'] },
   client: { may: [] },
   'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick'], contracts: true },
-  'serve-fleet.ts': { may: ['core', 'router'], contracts: true },
+  'serve-fleet.ts': { may: ['core', 'router', 'serve-member.ts'], contracts: true },
+  'serve-member.ts': { may: ['core', 'router'], contracts: true },
 }
 
 /** They join concrete parts and may import everything: the main thread's root, the worker thread's, the CLI. */

@@ -1,29 +1,33 @@
 // The path of a request in fleet mode, top to bottom: a query and a body's bytes in, a backend's bytes out. Invariant:
-// another backend may be tried until the first content came, and no longer; a 4xx is an answer and never tried again;
-// every attempt is told to the router once, when it is sent and when it is over.
+// another backend may be tried until the first content came, and after that only to go on where it stopped; a 4xx is an
+// answer and never tried again; every attempt is told to the router once, when it is sent and when it is over.
 
-import { createHash } from 'node:crypto'
+import type { BodySetting, FleetService, Forward, Forwarded, ForwardSink, ForwardUsage } from './api/contract.js'
 import type {
-  BodySetting,
-  FleetModel,
-  FleetService,
-  Forward,
-  Forwarded,
-  ForwardSink,
-  ForwardUsage,
-} from './api/contract.js'
-import type {
+  BrokenChat,
+  ChatReader,
   Ending,
   ExchangeRequest,
   IncomingHeaders,
   Remote,
   RemoteKind,
-  Sending,
 } from './backend/remote/contract.js'
 import type { Clock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import type { FleetRouter, MemberPlacement, RouteQuery } from './router/contract.js'
-import { modelNamed } from './router/model-names.js'
+import { modelsOf, resolveModel } from './router/fleet-models.js'
+import { TokenRatios } from './router/token-ratios.js'
+import {
+  CHAT_PATH,
+  choicesOf,
+  continued,
+  GENERATING,
+  outbound,
+  passedHeaders,
+  passedOn,
+  type Telling,
+  translated,
+} from './serve-member.js'
 
 export interface FleetParts {
   readonly router: FleetRouter
@@ -31,6 +35,10 @@ export interface FleetParts {
   remotes(): readonly Remote[]
   kindOf(remote: Remote): RemoteKind
   exchange(request: ExchangeRequest): Promise<Ending>
+  /** Reads a chat for another dialect; `promptTokens` until the server tells them. */
+  chatReader(promptTokens: number): ChatReader
+  /** Keeps an answer, to continue it elsewhere; absent: broken streams stay broken. */
+  brokenChat?(): BrokenChat
   /** Patterns over the names that clients send -> a model's name. */
   readonly aliases: Readonly<Record<string, string>>
   /** Names of the tenants; empty: there is one, without a key. */
@@ -58,7 +66,7 @@ export function createFleetService(parts: FleetParts): FleetService {
   const ratios = new TokenRatios()
   return {
     models: () => modelsOf(parts.remotes()),
-    resolve: (name) => resolve(parts, name),
+    resolve: (name) => resolveModel(parts.remotes(), parts.aliases, name),
     tokensPerByte: (model) => ratios.of(model),
     place: (query) => parts.router.place({ ...query, excluded: barred(parts, { query }) }),
     forward: (asked, sink, signal) => new Passing(parts, ratios, { asked, sink, signal }).run(),
@@ -78,6 +86,9 @@ class Passing {
   readonly #request: Request
   /** Members that may not or could not answer it. */
   readonly #excluded: string[]
+  readonly #broken: BrokenChat | undefined
+  /** What was said before the stream broke. */
+  #soFar: ReturnType<BrokenChat['soFar']>
   #tried = 0
   #again: MemberPlacement | undefined
   #failure: Failure | undefined
@@ -87,19 +98,22 @@ class Passing {
     this.#ratios = ratios
     this.#request = request
     this.#excluded = barred(parts, request.asked)
+    if (parts.brokenChat !== undefined && isContinuable(request.asked)) this.#broken = parts.brokenChat()
   }
 
   async run(): Promise<Forwarded> {
     const { asked, signal } = this.#request
     for (;;) {
       signal.throwIfAborted()
-      const placement = this.#again ?? this.#place() //         model_not_found, engine_failed, queue_full
-      if (placement === undefined) return this.#last() //       engine_failed
+      const placement = this.#again ?? this.#place() //          model_not_found, engine_failed, queue_full
+      if (placement === undefined) return this.#last() //        engine_failed
       this.#again = undefined
       const remote = remoteOf(this.#parts, placement)
+      const telling = this.#telling(remote) //                   invalid_request, unsupported_parameter
       const seat = await this.#parts.seats?.take(placement.member.id, asked.query, signal)
-      const ending = await this.#attempt(remote, placement, seat) // the signal's reason
-      const answer = this.#judge(ending, placement)
+      const ending = await this.#attempt(placement, { remote, telling, seat }) // the signal's reason
+      if (ending.kind === 'stream') return telling.end(ending)
+      const answer = this.#judge(ending, placement, telling) //  engine_failed
       if (answer !== undefined) return answer
     }
   }
@@ -119,13 +133,25 @@ class Passing {
   /** What the last one that was tried said. */
   #last(): Forwarded {
     const { ending } = this.#failure as Failure
-    if (ending.kind === 'whole') return wholeOf(ending)
+    if (ending.kind === 'whole' && this.#soFar === undefined) return wholeOf(ending)
     throw errorOf(this.#failure as Failure)
   }
 
-  async #attempt(remote: Remote, placement: MemberPlacement, seat: Seat | undefined): Promise<Ending> {
+  #telling(remote: Remote): Telling {
+    const { asked, sink } = this.#request
+    if (this.#soFar !== undefined && this.#broken !== undefined) {
+      return continued(asked, sink, this.#broken, this.#soFar)
+    }
+    const lacks = GENERATING.has(asked.path) && remote.facts?.lacks.includes(asked.path) === true
+    if (!lacks || asked.translate === undefined) return passedOn(asked, sink, this.#broken)
+    const translation = asked.translate()
+    sink.failsWith((error) => translation.failure(error))
+    return translated(asked, sink, translation, this.#parts.chatReader(asked.query.promptTokens))
+  }
+
+  async #attempt(placement: MemberPlacement, { remote, telling, seat }: Attempted): Promise<Ending> {
     const { asked, sink, signal } = this.#request
-    const { router, exchange, clock } = this.#parts
+    const { router, exchange, kindOf, tenants, clock } = this.#parts
     const { member } = placement
     sink.routed(routeHeader(placement))
     router.sent(asked.query, placement)
@@ -134,22 +160,25 @@ class Passing {
     const onFirst = (headers: IncomingHeaders) => {
       ttftMs = clock.now() - startedAt
       router.started(asked.query, member.id)
-      sink.begin(passedHeaders(headers))
+      if (asked.stream) sink.begin(passedHeaders(headers))
     }
+    const onEvents = (bytes: Buffer) => telling.events(bytes)
     let ending: Ending | undefined
     try {
-      ending = await exchange({
-        ...sendingOf(this.#parts, asked, remote, seat),
-        onFirst,
-        onEvents: (bytes) => sink.write(bytes),
-        clock,
-        signal,
-      })
+      const out = {
+        asked,
+        remote,
+        kind: kindOf(remote),
+        telling,
+        parts: tenants.length > 0,
+        seat: seat?.settings ?? [],
+      }
+      ending = await exchange({ ...outbound(out), onFirst, onEvents, clock, signal })
       return ending
     } finally {
       const { usage } = ending ?? {}
       seat?.leave(usage)
-      if (usage !== undefined) this.#ratios.learn(asked.query, usage)
+      if (usage !== undefined) this.#ratios.learn(asked.query.model, asked.query.promptTokens, usage.promptTokens)
       router.settled({
         query: asked.query,
         member: member.id,
@@ -164,30 +193,48 @@ class Passing {
   }
 
   /** The answer, or undefined where another attempt is due. @throws RefrainError where there is none. */
-  #judge(ending: Ending, placement: MemberPlacement): Forwarded | undefined {
+  #judge(ending: Failure['ending'], placement: MemberPlacement, telling: Telling): Forwarded | undefined {
     const { id } = placement.member
-    if (ending.kind === 'stream') return { kind: 'stream', ...(ending.usage && { usage: ending.usage }) }
-    if (ending.kind === 'whole' && !isFailure(ending)) return wholeOf(ending)
+    const isAnswer = ending.kind === 'whole' && !isFailure(ending)
+    if (isAnswer && this.#soFar === undefined) return refusalOf(ending, telling)
     this.#failure = { ending, member: id }
-    if (ending.kind === 'fault') {
-      if (ending.begun) throw errorOf(this.#failure)
-      if (ending.stale && this.#tried === 0) {
-        // The server closed an idle connection just then: it is not down, and its cache is worth another try.
-        this.#again = placement
-        this.#tried = 1
-        return undefined
-      }
+    if (ending.kind === 'fault' && ending.stale && this.#tried === 0) {
+      // The server closed an idle connection just then: it is not down, and its cache is worth another try.
+      this.#again = placement
+      this.#tried = 1
+      return undefined
     }
+    // What was gathered for a whole answer was seen by nobody.
+    if (ending.kind === 'fault' && ending.begun && this.#request.asked.stream) this.#continue()
     this.#excluded.push(id)
-    const counts = ending.kind === 'whole' || ending.fault.sent
-    if (counts) this.#tried++
+    if (ending.kind === 'whole' || ending.fault.sent) this.#tried++
     return this.#tried < this.#parts.attempts ? undefined : this.#last()
   }
+
+  /** Content is out: from here on only who can go on with an answer may. @throws RefrainError */
+  #continue(): void {
+    const soFar = this.#broken?.soFar()
+    if (soFar === undefined) throw errorOf(this.#failure as Failure)
+    this.#soFar = soFar
+    for (const remote of this.#parts.remotes()) {
+      if (this.#parts.kindOf(remote).continuation === undefined) this.#excluded.push(remote.id)
+    }
+  }
+}
+
+interface Attempted {
+  readonly remote: Remote
+  readonly telling: Telling
+  readonly seat: Seat | undefined
 }
 
 interface Failure {
   readonly ending: Exclude<Ending, { kind: 'stream' }>
   readonly member: string
+}
+
+function isContinuable({ path, stream, body }: Forward): boolean {
+  return stream && path === CHAT_PATH && choicesOf(body) === 1
 }
 
 /** A member's own fault: what another one may do better. A refusal of the request is none. */
@@ -199,6 +246,21 @@ function isFailure(ending: Ending): boolean {
 function errorOf({ ending, member }: Failure): RefrainError {
   const what = ending.kind === 'fault' ? ending.fault.message : `it answers ${ending.status}`
   return new RefrainError('engine_failed', `the backend ${member} failed: ${what}`, { retryAfterMs: 1000 })
+}
+
+/** A refusal as the backend words it; where it was asked in another dialect, as ours. */
+function refusalOf(ending: Extract<Ending, { kind: 'whole' }>, { isTranslated }: Telling): Forwarded {
+  if (!isTranslated) return wholeOf(ending)
+  const text = ending.body.toString('utf8', 0, 16_384)
+  const said = /"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)"/.exec(text)?.[1]
+  const message = said === undefined ? `the backend answers ${ending.status}` : JSON.parse(`"${said}"`)
+  throw new RefrainError(codeOf(ending.status, message), message)
+}
+
+function codeOf(status: number, message: string) {
+  if (status === 429) return 'queue_full'
+  if (status === 404) return 'model_not_found'
+  return /context (length|size|window)/i.test(message) ? 'context_length_exceeded' : 'invalid_request'
 }
 
 function wholeOf(ending: Extract<Ending, { kind: 'whole' }>): Forwarded {
@@ -231,124 +293,7 @@ function remoteOf({ remotes }: FleetParts, { member }: MemberPlacement): Remote 
   return remote
 }
 
-/** What goes out to a member, and how what comes back is read. */
-function sendingOf(parts: FleetParts, asked: Forward, remote: Remote, seat: Seat | undefined) {
-  const { query, path, body, stream, forceUsage } = asked
-  const { options } = remote
-  const kind = parts.kindOf(remote)
-  const sending: Sending = {
-    path,
-    options,
-    salt: parts.tenants.length === 0 ? undefined : saltOf(asked),
-    priority: query.priority,
-    session: query.session,
-    member: (key) => body.member(key),
-  }
-  const isRead = GENERATING.has(path)
-  const settings: BodySetting[] = isRead ? [...kind.settings(sending)] : []
-  const hidesUsage = !forceUsage && settings.some(({ key }) => key === 'stream_options')
-  const name = options.models[query.model]
-  if (name !== undefined) settings.push({ key: 'model', json: JSON.stringify(name) })
-  if (seat !== undefined) settings.push(...seat.settings)
-  const headers = { ...asked.headers }
-  if (options.forwardAuthorization) Object.assign(headers, asked.credentials)
-  if (kind.headers !== undefined) Object.assign(headers, kind.headers(sending))
-  const out = { method: asked.method, path: asked.url, headers, body: body.edited(settings) }
-  return { remote, out, path, stream, isRead, choices: choicesOf(asked), hidesUsage }
-}
-
-const GENERATING = new Set(['/v1/chat/completions', '/v1/completions', '/v1/messages', '/v1/responses'])
-
-function choicesOf({ body }: Forward): number {
-  const n = Number(body.member('n') ?? 1)
-  return Number.isSafeInteger(n) && n > 0 ? n : 1
-}
-
-/** The tenant's salt, and within it the client's own; a digest, since servers show it in their events. */
-function saltOf({ tenant, body }: Forward): string {
-  const own = body.member('cache_salt') ?? ''
-  return createHash('sha256').update(`${tenant.salt}\0${own}`).digest('base64url').slice(0, 22)
-}
-
-/** Headers of one connection, and those that are ours to say. */
-const NOT_PASSED = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-connection',
-  'transfer-encoding',
-  'content-length',
-  'trailer',
-  'upgrade',
-  'date',
-  'server',
-  'set-cookie',
-  'x-request-id',
-])
-
-function passedHeaders(headers: IncomingHeaders): Record<string, string> {
-  const passed: Record<string, string> = {}
-  for (const name in headers) {
-    const value = headers[name]
-    if (value === undefined || NOT_PASSED.has(name)) continue
-    passed[name] = typeof value === 'string' ? value : value.join(', ')
-  }
-  return passed
-}
-
 /** `up0; reason="overlap"; hit=1024; of=4` */
 function routeHeader({ member, reason, predictedHitTokens, scores }: MemberPlacement): string {
   return `${member.id}; reason="${reason}"; hit=${Math.round(predictedHitTokens)}; of=${scores.length}`
-}
-
-// --- models ----------------------------------------------------------------------------------------------------------
-
-/** The union of what all have, under the names that clients send. */
-function modelsOf(remotes: readonly Remote[]): FleetModel[] {
-  const models = new Map<string, FleetModel>()
-  for (const { facts, options } of remotes) {
-    for (const { id, json, contextLength } of facts?.models ?? []) {
-      const names = [id, ...Object.keys(options.models).filter((name) => options.models[name] === id)]
-      for (const name of names) {
-        if (models.has(name)) continue
-        models.set(name, { name, json, ...(contextLength !== undefined && { contextLength }) })
-      }
-    }
-  }
-  return [...models.values()]
-}
-
-function resolve({ remotes, aliases }: FleetParts, name: string | undefined): string {
-  const all = remotes()
-  if (name !== undefined && all.some((remote) => hasModel(remote, name))) return name
-  const [first, ...rest] = modelsOf(all)
-  if (first === undefined)
-    throw new RefrainError('engine_failed', 'no backend has answered yet', { retryAfterMs: 1000 })
-  return modelNamed([first, ...rest], aliases)(name).name
-}
-
-function hasModel({ facts, options }: Remote, name: string): boolean {
-  return Object.hasOwn(options.models, name) || facts?.models.some(({ id }) => id === name) === true
-}
-
-// --- tokens ----------------------------------------------------------------------------------------------------------
-
-/** Tokens of a byte before anything was observed. */
-const RATIO = 0.25
-/** How much one more answer counts. */
-const WEIGHT = 0.1
-
-/** How many tokens a byte of a model's prompts is: it differs by language and tokenizer, and backends tell it. */
-class TokenRatios {
-  readonly #ratios = new Map<string, number>()
-
-  of(model: string): number {
-    return this.#ratios.get(model) ?? RATIO
-  }
-
-  learn({ model, promptTokens }: RouteQuery, usage: ForwardUsage): void {
-    if (promptTokens < 256) return
-    const now = this.of(model)
-    const seen = (usage.promptTokens / promptTokens) * now
-    this.#ratios.set(model, now + WEIGHT * (Math.min(1, Math.max(0.02, seen)) - now))
-  }
 }

@@ -120,6 +120,8 @@ export interface Translation {
   event(event: GenerateEvent): string
   /** Behind the last event: of a stream its ending, else the whole body. */
   end(): string
+  /** In-band, in place of what would have come. */
+  failure(error: unknown): string
 }
 
 /** A request on its way to a backend elsewhere. */
@@ -149,6 +151,8 @@ export interface ForwardSink {
   /** The first content is about to come. */
   begin(headers: Readonly<Record<string, string>>): void
   write(bytes: Buffer | string): void
+  /** How a failure is told in-band from now on, where not as the dialect of the path does. */
+  failsWith(failure: (error: unknown) => string): void
 }
 
 /** What a backend counted. */

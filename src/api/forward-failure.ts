@@ -1,12 +1,12 @@
 // Errors in the shapes of the dialects that are sent on: a body while no byte is out, an event after that. Invariant: an
 // event of a failure is the last thing of a stream; nothing that says a good end follows it.
 
-import type { ErrorCode, RefrainError } from '../core/errors.js'
+import { anthropicError } from './dialect/anthropic-shape.js'
 import { failureOf, responseJson } from './dialect/openai-responses-shape.js'
-import { asRefrainError, errorBody } from './dialect/openai-shape.js'
+import { errorBody } from './dialect/openai-shape.js'
 
 export interface FailureShape {
-  body(error: unknown): string
+  body(error: unknown, requestId: string): string
   /** `written`: the first and the last bytes of the stream so far. */
   event(error: unknown, written: Written): string
   /** What is sent after a silence. */
@@ -14,49 +14,26 @@ export interface FailureShape {
 }
 
 export interface Written {
+  readonly id: string
   readonly first?: Buffer | string | undefined
   readonly last?: Buffer | string | undefined
 }
 
 const openai: FailureShape = {
-  body: errorBody,
+  body: (error) => errorBody(error),
   event: (error) => `data: ${errorBody(error)}\n\n`,
   keepalive: ': keepalive\n\n',
 }
 
-/** https://docs.anthropic.com/en/api/errors */
-const ANTHROPIC_TYPES: Readonly<Partial<Record<ErrorCode, string>>> = {
-  unauthorized: 'authentication_error',
-  forbidden: 'permission_error',
-  not_found: 'not_found_error',
-  model_not_found: 'not_found_error',
-  body_too_large: 'request_too_large',
-  queue_full: 'rate_limit_error',
-  draining: 'overloaded_error',
-  queue_timeout: 'overloaded_error',
-}
-
-function anthropicBody(error: unknown): string {
-  const known = asRefrainError(error)
-  const type = ANTHROPIC_TYPES[known.code] ?? anthropicType(known)
-  return JSON.stringify({ type: 'error', error: { type, message: known.message } })
-}
-
-function anthropicType({ status }: RefrainError): string {
-  if (status === 429) return 'rate_limit_error'
-  if (status === 503) return 'overloaded_error'
-  return status >= 500 ? 'api_error' : 'invalid_request_error'
-}
-
 const anthropic: FailureShape = {
-  body: anthropicBody,
-  event: (error) => `event: error\ndata: ${anthropicBody(error)}\n\n`,
+  body: anthropicError,
+  event: (error, { id }) => `event: error\ndata: ${anthropicError(error, id)}\n\n`,
   // The only sign of life that this API's clients know.
   keepalive: 'event: ping\ndata: {"type":"ping"}\n\n',
 }
 
 const responses: FailureShape = {
-  body: errorBody,
+  body: (error) => errorBody(error),
   event(error, { first, last }) {
     const id = /"id":\s?"(resp_[\w-]+)"/.exec(headOf(first))?.[1] ?? 'resp_0'
     const model = /"model":\s?"((?:[^"\\]|\\.)*)"/.exec(headOf(first))?.[1] ?? ''

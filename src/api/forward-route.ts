@@ -12,17 +12,16 @@ import type { Tenant } from '../core/request.js'
 import { requestSettled } from '../core/signals.js'
 import type { RouteQuery } from '../router/contract.js'
 import { ClientGone } from './answer.js'
-import { edited, forwardBody } from './body-edit.js'
 import { BodyMemo } from './body-memo.js'
 import { BodyScan } from './body-scan.js'
-import type { ApiLimits, FleetService, Forward, Forwarded, ForwardUsage } from './contract.js'
+import type { ApiLimits, FleetService, Forwarded, ForwardUsage } from './contract.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault, retryHeaders } from './failure.js'
+import { askedOf, GENERATING } from './forward-asked.js'
 import { type FailureShape, shapeOf } from './forward-failure.js'
 import { ForwardStream } from './forward-stream.js'
 import type { Gate } from './gate.js'
 import type { Active } from './generate-route.js'
-import { queryOf } from './route-query.js'
 
 export interface ForwardOptions {
   readonly fleet: FleetService
@@ -40,14 +39,6 @@ export interface ForwardOptions {
 }
 
 export type ForwardHandler = (request: IncomingMessage, response: ServerResponse) => void
-
-/** Paths whose bodies have the conversation that routing goes by, and whose answers are read. */
-export const GENERATING: ReadonlySet<string> = new Set([
-  '/v1/chat/completions',
-  '/v1/completions',
-  '/v1/messages',
-  '/v1/responses',
-])
 
 const CLIENT_GONE_STATUS = 499
 
@@ -67,6 +58,8 @@ interface Passage {
   firstAt: number | undefined
   first: Buffer | string | undefined
   last: Buffer | string | undefined
+  /** How a failure is told in-band, where not as the path's dialect does. */
+  failure: ((error: unknown) => string) | undefined
 }
 
 export function forwardRoute(options: ForwardOptions): ForwardHandler {
@@ -96,10 +89,10 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   const bytes = await readBytes(request, options.limits.bodyBytes) // body_too_large
   const isJson = isJsonBody(request)
   const scan = new BodyScan(isJson ? checked(bytes) : EMPTY, GENERATING.has(path) ? memo : undefined) // invalid_json
-  const asked = askedOf(passage, scan, options) //                    model_not_found, invalid_request
-  const forward = isJson ? asked : { ...asked, body: { member: () => undefined, edited: () => bytes } }
-  if (forward.stream) passage.stream = streamOf(passage, options)
-  const forwarded = await options.fleet.forward(forward, sinkOf(passage, options), stop.signal)
+  const asked = askedOf({ ...passage, bytes, scan, isJson }, options) // model_not_found, invalid_request
+  passage.query = asked.query
+  if (asked.stream) passage.stream = streamOf(passage, options)
+  const forwarded = await options.fleet.forward(asked, sinkOf(passage, options), stop.signal)
   answer(passage, forwarded)
   return forwarded
 }
@@ -128,6 +121,7 @@ function begun(request: IncomingMessage, response: ServerResponse, clock: Clock)
     firstAt: undefined,
     first: undefined,
     last: undefined,
+    failure: undefined,
   }
 }
 
@@ -176,63 +170,6 @@ function checked(bytes: Buffer): Buffer {
   return bytes
 }
 
-/** Headers of a client that mean something to a backend; its credentials are not among them. */
-const PASSED = [
-  'content-type',
-  'accept',
-  'user-agent',
-  'traceparent',
-  'tracestate',
-  'anthropic-version',
-  'anthropic-beta',
-  'openai-organization',
-  'openai-project',
-]
-
-function askedOf(passage: Passage, scan: BodyScan, options: ForwardOptions): Forward {
-  const { request, path, id } = passage
-  const tenant = passage.tenant as Tenant
-  const { fleet, sessionSignals, forceUsage } = options
-  const arrived = { id, tenant, headers: request.headers, scan }
-  const sent = queryOf(arrived, { sessionSignals, tokensPerByte: (model) => fleet.tokensPerByte(model) })
-  const model = fleet.resolve(sent.model || undefined)
-  const query = model === sent.model ? sent : { ...sent, model }
-  passage.query = query
-  const headers: Record<string, string> = { 'x-request-id': passage.headers['x-request-id'] as string }
-  for (const name of PASSED) {
-    const value = request.headers[name]
-    if (typeof value === 'string') headers[name] = value
-  }
-  const credentials: Record<string, string> = {}
-  for (const name of ['authorization', 'x-api-key']) {
-    const value = request.headers[name]
-    if (typeof value === 'string') credentials[name] = value
-  }
-  const rename =
-    model === sent.model || scan.members.length === 0 ? [] : [{ key: 'model', json: JSON.stringify(model) }]
-  const plain = forwardBody(scan)
-  const body =
-    rename.length === 0
-      ? plain
-      : {
-          ...plain,
-          edited: (settings: Parameters<typeof edited>[1], appended?: string) =>
-            edited(scan, [...rename, ...settings], appended),
-        }
-  return {
-    query,
-    tenant,
-    method: request.method ?? 'POST',
-    path,
-    url: request.url ?? path,
-    headers,
-    credentials,
-    body,
-    stream: GENERATING.has(path) && scan.value('stream') === true,
-    forceUsage,
-  }
-}
-
 function streamOf(passage: Passage, { clock, keepaliveMs, limits }: ForwardOptions): ForwardStream {
   const { response, shape, stop, headers } = passage
   const onSlow = () =>
@@ -256,6 +193,9 @@ function sinkOf(passage: Passage, { clock }: ForwardOptions) {
       passage.first ??= bytes
       passage.last = bytes
       passage.stream?.write(bytes)
+    },
+    failsWith(failure: (error: unknown) => string) {
+      passage.failure = failure
     },
   }
 }
@@ -293,6 +233,7 @@ function cacheHeader({ promptTokens, cachedTokens = 0 }: ForwardUsage): string {
 /** Tells a failure: with a status while no byte is out, in-band after that, not at all to a client that is gone. */
 function refuse(passage: Passage, failure: unknown): void {
   const { response, request, stream, shape, headers, first, last } = passage
+  const id = headers['x-request-id'] as string
   stream?.stop()
   if (failure instanceof ClientGone || response.destroyed) {
     response.destroy()
@@ -301,9 +242,9 @@ function refuse(passage: Passage, failure: unknown): void {
   const error = asRefrainError(failure)
   if (error.code === 'internal') reportFault(failure)
   if (error.code === 'slow_reader') response.destroy()
-  else if (response.headersSent) response.end(shape.event(error, { first, last }))
+  else if (response.headersSent) response.end(passage.failure?.(error) ?? shape.event(error, { first, last, id }))
   else {
-    const body = shape.body(error)
+    const body = shape.body(error, id)
     // What is left of a body that is not read would be taken for the next request.
     const close = !request.complete ? { connection: 'close' } : {}
     const type = { 'content-type': 'application/json; charset=utf-8', 'content-length': Buffer.byteLength(body) }

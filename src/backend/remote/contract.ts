@@ -2,6 +2,7 @@
 // when it is asked. Invariant: a failure of one exchange is told once, to that exchange alone; a status is no failure.
 
 import type { Clock } from '../../core/clock.js'
+import type { GenerateEvent } from '../../core/events.js'
 import type { Priority } from '../../core/request.js'
 import type { MemberKind } from '../../router/contract.js'
 
@@ -182,6 +183,24 @@ export type Ending =
       readonly usage?: RemoteUsage
     }
 
+/** A chat stream read as a backend's events; see chat-events.ts. */
+export interface ChatReader {
+  /** Events of whole SSE events. */
+  add(bytes: Buffer): GenerateEvent[]
+  /** What is said once the stream has ended. */
+  finish(usage: RemoteUsage | undefined): GenerateEvent[]
+}
+
+/** A chat stream that may break off and be continued elsewhere; see broken-answer.ts. */
+export interface BrokenChat {
+  /** Whole events on their way to the client. */
+  keep(bytes: Buffer): void
+  /** The answer so far as a message, in JSON, and its tokens; undefined: it cannot be continued. */
+  soFar(): { readonly message: string; readonly tokens: number } | undefined
+  /** Events of the server that goes on, as the rest of the first one's. */
+  continued(bytes: Buffer): Buffer
+}
+
 // --- kinds -----------------------------------------------------------------------------------------------------------
 
 /** What a kind looks at of a request that is about to be sent to it. */
@@ -193,6 +212,8 @@ export interface Sending {
   readonly salt: string | undefined
   readonly priority: Priority
   readonly session: string | undefined
+  /** It stands for a request of another dialect, whose clients are told the prompt's length at once. */
+  readonly isTranslated: boolean
   /** Raw JSON of a top-level member of the body, as it was sent. */
   member(key: string): string | undefined
 }

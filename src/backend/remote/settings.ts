@@ -19,6 +19,12 @@ export function usageSetting(sending: Sending): Setting[] {
   return [{ key: 'stream_options', json: `{"include_usage":true${comma}${rest}` }]
 }
 
+/** The same, in every chunk: the first one tells the length of the prompt already. */
+export function continuousUsage(sending: Sending): Setting[] {
+  if (!sending.isTranslated) return usageSetting(sending)
+  return [{ key: 'stream_options', json: '{"include_usage":true,"continuous_usage_stats":true}' }]
+}
+
 /** Whether the client's `stream_options` ask for usage. */
 export function wantsUsage(streamOptions: string | undefined): boolean {
   return streamOptions !== undefined && /"include_usage"\s*:\s*true/.test(streamOptions)

@@ -3,7 +3,7 @@
 
 import type { Priority } from '../../core/request.js'
 import type { RemoteKind } from './contract.js'
-import { saltSetting, usageSetting } from './settings.js'
+import { continuousUsage, saltSetting } from './settings.js'
 
 /** Higher goes first. */
 const PRIORITY: Readonly<Record<Priority, string>> = { interactive: '10', auxiliary: '5', background: '0' }
@@ -18,7 +18,7 @@ export const sglang: RemoteKind = {
     const rank = options.dataParallelRank
     return [
       ...saltSetting(sending),
-      ...usageSetting(sending),
+      ...continuousUsage(sending),
       ...(options.priority && sending.member('priority') === undefined
         ? [{ key: 'priority', json: PRIORITY[priority] }]
         : []),

@@ -3,7 +3,7 @@
 
 import type { Priority } from '../../core/request.js'
 import type { RemoteKind } from './contract.js'
-import { saltSetting, usageSetting } from './settings.js'
+import { continuousUsage, saltSetting } from './settings.js'
 
 /** Lower goes first; 0 is what everybody else has. */
 const PRIORITY: Readonly<Record<Priority, string>> = { interactive: '0', auxiliary: '5', background: '10' }
@@ -17,7 +17,7 @@ export const vllm: RemoteKind = {
     const { options, priority } = sending
     return [
       ...saltSetting(sending),
-      ...usageSetting(sending),
+      ...continuousUsage(sending),
       // A server without that schedule refuses anything but 0.
       ...(options.priority && sending.member('priority') === undefined
         ? [{ key: 'priority', json: PRIORITY[priority] }]

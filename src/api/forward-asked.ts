@@ -1,0 +1,112 @@
+// What a client asked, as it is sent on: query, body, and of its headers those that mean something to a backend.
+// Invariant: a client's credentials stand apart and go no further unless a backend's config says so. Step 2 in fleet mode.
+
+import type { IncomingMessage } from 'node:http'
+import type { Tenant } from '../core/request.js'
+import type { RouteQuery } from '../router/contract.js'
+import { edited, forwardBody } from './body-edit.js'
+import type { BodyScan } from './body-scan.js'
+import type { ApiLimits, BodySetting, FleetService, Forward, ForwardBody, Translation } from './contract.js'
+import { queryOf } from './route-query.js'
+import { translatable, translate } from './translate.js'
+
+export interface Asking {
+  readonly id: string
+  readonly tenant: Tenant | undefined
+  readonly request: IncomingMessage
+  /** Without the query. */
+  readonly path: string
+  /** Of the answer: the request's id is among them. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly bytes: Buffer
+  readonly scan: BodyScan
+  /** False: an upload, which is sent on unread. */
+  readonly isJson: boolean
+}
+
+export interface AskingOptions {
+  readonly fleet: FleetService
+  readonly limits: ApiLimits
+  readonly sessionSignals: readonly string[]
+  readonly forceUsage: boolean
+}
+
+/** Paths whose bodies have the conversation that routing goes by, and whose answers are read. */
+export const GENERATING: ReadonlySet<string> = new Set([
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/messages',
+  '/v1/responses',
+])
+
+const PASSED = [
+  'content-type',
+  'accept',
+  'user-agent',
+  'traceparent',
+  'tracestate',
+  'anthropic-version',
+  'anthropic-beta',
+  'openai-organization',
+  'openai-project',
+]
+
+/** @throws RefrainError `model_not_found`, `invalid_request`. */
+export function askedOf(asking: Asking, options: AskingOptions): Forward {
+  const { request, path, id, scan, isJson, bytes } = asking
+  const tenant = asking.tenant as Tenant
+  const { fleet, sessionSignals, forceUsage } = options
+  const arrived = { id, tenant, headers: request.headers, scan }
+  const sent = queryOf(arrived, { sessionSignals, tokensPerByte: (model) => fleet.tokensPerByte(model) })
+  const model = fleet.resolve(sent.model || undefined)
+  const query = model === sent.model ? sent : { ...sent, model }
+  const isGenerating = GENERATING.has(path)
+  return {
+    query,
+    tenant,
+    method: request.method ?? 'POST',
+    path,
+    url: request.url ?? path,
+    headers: headersOf(request, PASSED, { 'x-request-id': asking.headers['x-request-id'] as string }),
+    credentials: headersOf(request, ['authorization', 'x-api-key'], {}),
+    body: isJson ? bodyOf(scan, model === sent.model ? undefined : model) : upload(bytes),
+    stream: isGenerating && scan.value('stream') === true,
+    forceUsage,
+    ...(isGenerating && translating(asking, query, options)),
+  }
+}
+
+function headersOf({ headers }: IncomingMessage, names: readonly string[], more: Record<string, string>) {
+  for (const name of names) {
+    const value = headers[name]
+    if (typeof value === 'string') more[name] = value
+  }
+  return more
+}
+
+/** `model`: the name that it has at its members, where the client calls it otherwise. */
+function bodyOf(scan: BodyScan, model: string | undefined): ForwardBody {
+  const plain = forwardBody(scan)
+  if (model === undefined) return plain
+  const rename = { key: 'model', json: JSON.stringify(model) }
+  return {
+    ...plain,
+    edited: (settings: readonly BodySetting[], appended?: string) => edited(scan, [rename, ...settings], appended),
+  }
+}
+
+function upload(bytes: Buffer): ForwardBody {
+  return { member: () => undefined, edited: () => bytes }
+}
+
+function translating(asking: Asking, query: RouteQuery, { limits, forceUsage }: AskingOptions) {
+  const dialect = translatable(asking.path)
+  if (dialect === undefined) return {}
+  const { id, bytes, tenant } = asking
+  const { session, parentSession, requestClass, priority, model } = query
+  const family = parentSession === undefined ? {} : { parentSession }
+  const envelope = { id, tenant: tenant as Tenant, session, ...family, requestClass, priority, limits }
+  return {
+    translate: (): Translation => translate({ dialect, bytes, envelope, model, about: { model, forceUsage } }),
+  }
+}

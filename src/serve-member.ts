@@ -1,0 +1,209 @@
+// One member's part of a request: what is sent to it, and how its answer is told to the client. As it comes; from a chat in
+// the client's own dialect; or as the rest of what another member began. Invariant: what is told is whole events, and the
+// body that came is never changed but by what is set.
+
+import { createHash } from 'node:crypto'
+import type { BodySetting, Forward, ForwardBody, Forwarded, ForwardSink, Translation } from './api/contract.js'
+import type {
+  BrokenChat,
+  ChatReader,
+  Ending,
+  ExchangeRequest,
+  IncomingHeaders,
+  Remote,
+  RemoteKind,
+  Sending,
+} from './backend/remote/contract.js'
+import type { GenerateEvent } from './core/events.js'
+
+/** How a request is put to a member and its answer told. */
+export interface Telling {
+  readonly path: string
+  /** With the query. */
+  readonly url: string
+  readonly body: ForwardBody
+  /** Whether a stream is asked of the member. */
+  readonly stream: boolean
+  readonly isTranslated: boolean
+  readonly settings: readonly BodySetting[]
+  /** A message behind the others. */
+  readonly appended?: string
+  events(bytes: Buffer): void
+  /** Behind a stream's good end. */
+  end(ending: Extract<Ending, { kind: 'stream' }>): Forwarded
+}
+
+export const CHAT_PATH = '/v1/chat/completions'
+
+/** As it comes. */
+export function passedOn({ path, url, body, stream }: Forward, sink: ForwardSink, broken?: BrokenChat): Telling {
+  return {
+    path,
+    url,
+    body,
+    stream,
+    isTranslated: false,
+    settings: [],
+    events(bytes) {
+      broken?.keep(bytes)
+      sink.write(bytes)
+    },
+    end: streamed,
+  }
+}
+
+/** Asked as a chat, always as a stream; told in the client's dialect. */
+export function translated(asked: Forward, sink: ForwardSink, translation: Translation, reader: ChatReader): Telling {
+  let whole = ''
+  const tell = (events: readonly GenerateEvent[]) => {
+    const text = events.map((event) => translation.event(event)).join('')
+    if (asked.stream) sink.write(text)
+    else whole += text
+  }
+  return {
+    path: CHAT_PATH,
+    url: CHAT_PATH,
+    body: translation.body,
+    stream: true,
+    isTranslated: true,
+    settings: [],
+    events: (bytes) => tell(reader.add(bytes)),
+    end(ending) {
+      tell(reader.finish(ending.usage))
+      const usage = ending.usage && { usage: ending.usage }
+      if (asked.stream) {
+        sink.write(translation.end())
+        return { kind: 'stream', ...usage }
+      }
+      const headers = { 'content-type': 'application/json; charset=utf-8' }
+      return { kind: 'whole', status: 200, headers, body: Buffer.from(translation.end()), ...usage }
+    },
+  }
+}
+
+/** The rest of what broke off. */
+export function continued(
+  { path, url, body, stream }: Forward,
+  sink: ForwardSink,
+  broken: BrokenChat,
+  { message, tokens }: { readonly message: string; readonly tokens: number },
+): Telling {
+  return {
+    path,
+    url,
+    body,
+    stream,
+    isTranslated: false,
+    settings: roomLeft(body, tokens),
+    appended: message,
+    events(bytes) {
+      const told = broken.continued(bytes)
+      broken.keep(told)
+      sink.write(told)
+    },
+    end: streamed,
+  }
+}
+
+function streamed({ usage }: Extract<Ending, { kind: 'stream' }>): Forwarded {
+  return { kind: 'stream', ...(usage && { usage }) }
+}
+
+/** What is left of the client's limits. */
+function roomLeft(body: ForwardBody, tokens: number): BodySetting[] {
+  return ['max_tokens', 'max_completion_tokens'].flatMap((key) => {
+    const sent = Number(body.member(key))
+    return Number.isSafeInteger(sent) && sent > 0 ? [{ key, json: String(Math.max(1, sent - tokens)) }] : []
+  })
+}
+
+export const GENERATING: ReadonlySet<string> = new Set([CHAT_PATH, '/v1/completions', '/v1/messages', '/v1/responses'])
+
+export interface Outbound {
+  readonly asked: Forward
+  readonly remote: Remote
+  readonly kind: RemoteKind
+  readonly telling: Telling
+  /** Whether there are tenants to be parted. */
+  readonly parts: boolean
+  readonly seat: readonly BodySetting[]
+}
+
+/** What goes out to a member, and how what comes back is read. */
+export function outbound({
+  asked,
+  remote,
+  kind,
+  telling,
+  parts,
+  seat,
+}: Outbound): Omit<ExchangeRequest, 'onFirst' | 'onEvents' | 'clock' | 'signal'> {
+  const { query, forceUsage } = asked
+  const { path, url, body, stream, appended } = telling
+  const { options } = remote
+  const sending: Sending = {
+    path,
+    options,
+    salt: parts ? saltOf(asked) : undefined,
+    priority: query.priority,
+    session: query.session,
+    isTranslated: telling.isTranslated,
+    member: (key) => body.member(key),
+  }
+  const isRead = GENERATING.has(path)
+  const settings: BodySetting[] = isRead ? [...kind.settings(sending)] : []
+  const setsUsage = settings.some(({ key }) => key === 'stream_options')
+  const name = options.models[query.model]
+  if (name !== undefined) settings.push({ key: 'model', json: JSON.stringify(name) })
+  settings.push(...telling.settings, ...seat)
+  if (appended !== undefined) settings.push(...(kind.continuation ?? []))
+  const headers = { ...asked.headers }
+  if (options.forwardAuthorization) Object.assign(headers, asked.credentials)
+  if (kind.headers !== undefined) Object.assign(headers, kind.headers(sending))
+  return {
+    remote,
+    out: { method: asked.method, path: url, headers, body: body.edited(settings, appended) },
+    path,
+    stream,
+    isRead,
+    choices: choicesOf(body),
+    hidesUsage: setsUsage && !forceUsage && !telling.isTranslated,
+  }
+}
+
+export function choicesOf(body: ForwardBody): number {
+  const n = Number(body.member('n') ?? 1)
+  return Number.isSafeInteger(n) && n > 0 ? n : 1
+}
+
+/** The tenant's salt, and within it the client's own; a digest, since servers show it in their events. */
+export function saltOf({ tenant, body }: Forward): string {
+  const own = body.member('cache_salt') ?? ''
+  return createHash('sha256').update(`${tenant.salt}\0${own}`).digest('base64url').slice(0, 22)
+}
+
+/** Headers of one connection, and those that are ours to say. */
+const NOT_PASSED: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'transfer-encoding',
+  'content-length',
+  'trailer',
+  'upgrade',
+  'date',
+  'server',
+  'set-cookie',
+  'x-request-id',
+  'x-refrain-route',
+])
+
+export function passedHeaders(headers: IncomingHeaders): Record<string, string> {
+  const passed: Record<string, string> = {}
+  for (const name in headers) {
+    const value = headers[name]
+    if (value === undefined || NOT_PASSED.has(name)) continue
+    passed[name] = typeof value === 'string' ? value : value.join(', ')
+  }
+  return passed
+}
