@@ -9,10 +9,12 @@ import { compose } from './compose.js'
 import type { OpenProgress } from './compose-embedded.js'
 import { composeFleet } from './compose-fleet.js'
 import { type Config, ConfigError, loadConfig, maskedConfig } from './config.js'
+import { UsageError } from './core/usage-error.js'
 import { loadCard, packageModels } from './model/card.js'
 import { importGguf } from './model/import.js'
 import { ModelError } from './model/model-error.js'
 import { pull } from './model/pull.js'
+import { type PlanFlags, planCommand } from './plan/command.js'
 import { createProgressBar } from './progress.js'
 import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
 import { type Log, startLog } from './telemetry/log.js'
@@ -158,7 +160,7 @@ function fail(error: unknown): never {
 
 function isUserFault(error: unknown): boolean {
   const { code } = error as { code?: string }
-  const isNamed = error instanceof ConfigError || error instanceof ModelError
+  const isNamed = error instanceof ConfigError || error instanceof ModelError || error instanceof UsageError
   return isNamed || code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL'
 }
 
@@ -182,6 +184,26 @@ withConfigFlags(program.command('config').description('print the effective confi
   .action((flags: ConfigFlags & { check?: boolean }) => {
     const config = configFrom(flags)
     process.stdout.write(flags.check === true ? 'the config is right\n' : stringify(maskedConfig(config)))
+  })
+
+program
+  .command('plan')
+  .description("what a model's KV takes, where it fits, and when bringing it back beats computing it")
+  .argument('<shape>', 'a name of models/shapes, a GGUF file, a config.json or a YAML shape')
+  .option('-t, --tokens <count>', "length of a session; absent: the model's longest")
+  .option('--dtype <type>', 'count in fp32, bf16, fp16 or fp8 instead of what the shape says')
+  .option('--gpu <size>', 'what is left for KV on the GPUs, as 40GB')
+  .option('--host <size>', 'the same in host memory')
+  .option('--disk <size>', 'the same on disk')
+  .option('--host-rate <rate>', 'bytes a second from host memory, as 25GB/s')
+  .option('--disk-rate <rate>', 'bytes a second from disk')
+  .option('--prefill <rates>', 'prompt tokens a second, or LENGTH:RATE,LENGTH:RATE')
+  .option('--overhead <time>', 'what a restore costs at any length; default 1ms from host memory, 5ms from disk')
+  .option('--server <url>', 'takes rates that a running server measured')
+  .option('--key <key>', 'an admin key of that server')
+  .option('--json', 'the plan as JSON')
+  .action(async (shape: string, flags: PlanFlags) => {
+    process.stdout.write(await planCommand(shape, flags))
   })
 
 program
