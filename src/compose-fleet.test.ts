@@ -1,6 +1,9 @@
 // A fleet as a whole: the program over servers that are simulated truly, through the routes of clients and of operators.
 
-import { afterEach, describe, expect, test } from 'vitest'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Program } from './compose.js'
 import { composeFleet } from './compose-fleet.js'
 import { makeConfig } from './config.js'
@@ -9,10 +12,16 @@ import { type MockUpstream, mockUpstream } from './testing/mock-upstream.js'
 let program: Program | undefined
 let ups: MockUpstream[] = []
 let url = ''
+let dataDir = ''
+
+beforeEach(() => {
+  dataDir = mkdtempSync(join(tmpdir(), 'refrain-fleet-'))
+})
 
 afterEach(async () => {
   await program?.stop(0)
   await Promise.all(ups.map((up) => up.close()))
+  rmSync(dataDir, { recursive: true, force: true })
   program = undefined
   ups = []
 })
@@ -20,7 +29,7 @@ afterEach(async () => {
 async function open(count: number, flags: Readonly<Record<string, unknown>> = {}) {
   ups = await Promise.all(Array.from({ length: count }, () => mockUpstream()))
   const backends = ups.map((up) => ({ url: up.url }))
-  program = await composeFleet(makeConfig({ flags: { 'server.port': 0, backends, ...flags } }))
+  program = await composeFleet(makeConfig({ flags: { 'server.port': 0, dataDir, backends, ...flags } }))
   url = await program.start()
   for (const up of ups) await until(async () => (await backend(up.url)).state === 'up')
 }
@@ -67,6 +76,18 @@ describe('a fleet', () => {
     expect(dry.value['scores']).toHaveLength(2)
     expect(ups.map(({ counts }) => counts.requests).reduce((a, b) => a + b)).toBe(1)
     for (let turn = 0; turn < 4; turn++) expect((await ask(`turn ${turn}`, 's1')).route.split(';')[0]).toBe(home)
+  })
+
+  test('sessions return home after the router was started anew', async () => {
+    await open(2)
+    const homes = new Map<string, string>()
+    for (const session of ['s1', 's2', 's3']) homes.set(session, (await ask('one', session)).route.split(';')[0] ?? '')
+    await program?.stop(0)
+    const backends = ups.map((up) => ({ url: up.url })).reverse()
+    program = await composeFleet(makeConfig({ flags: { 'server.port': 0, dataDir, backends } }))
+    url = await program.start()
+    for (const up of ups) await until(async () => (await backend(up.url))['state'] === 'up')
+    for (const [session, home] of homes) expect((await ask('one', session)).route.split(';')[0]).toBe(home)
   })
 
   test('a session that is released is unknown, and an unknown one cannot be', async () => {
@@ -130,7 +151,7 @@ describe('a fleet', () => {
     ]
     ups = [await mockUpstream()]
     const backends = ups.map((up) => ({ url: up.url }))
-    program = await composeFleet(makeConfig({ flags: { 'server.port': 0, backends, tenants } }))
+    program = await composeFleet(makeConfig({ flags: { 'server.port': 0, dataDir, backends, tenants } }))
     url = await program.start()
     const { paths } = (await call('GET', '/openapi.json')).value as { paths: Record<string, object> }
     expect(Object.keys(paths)).toEqual(

@@ -1,6 +1,7 @@
 // The composition root of a fleet: backends elsewhere in place of an engine. Config in, a program out that listens at once
 // and takes backends in as they answer. Invariant: no backend's silence delays the start or another backend's requests.
 
+import { join } from 'node:path'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
@@ -8,14 +9,16 @@ import { BrokenAnswer } from './backend/remote/broken-answer.js'
 import { ChatEvents } from './backend/remote/chat-events.js'
 import type { RemoteOptions } from './backend/remote/contract.js'
 import { exchange } from './backend/remote/exchange.js'
+import { LlamaSlots } from './backend/remote/llama-slots.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
+import { SlotRecords } from './backend/remote/slot-records.js'
 import type { ComposeOptions, Program } from './compose.js'
 import { type Config, ConfigError, makeConfig } from './config.js'
 import { systemClock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import { Fleet } from './router/fleet.js'
 import { createFleetRouter } from './router/fleet-router.js'
-import { ROUTER_DEFAULTS } from './router/options.js'
+import { openSessionLog } from './router/session-log.js'
 import { createFleetService } from './serve-fleet.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
@@ -28,9 +31,23 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     open: (entry) => openRemote(entry, limits),
     clock,
     viewOf: (member) => router.view(member),
-    onEmptied: (id) => router.emptied(id),
+    onEmptied: (id) => {
+      router.emptied(id)
+      slots.emptied(id)
+    },
   })
-  const router = createFleetRouter(ROUTER_DEFAULTS, { members: () => fleet.members(), clock })
+  const folder = join(config.dataDir, 'fleet')
+  const { sessions: max, sessionTtlMs: ttlMs } = config.router
+  const store = await openSessionLog({ folder, max, ttlMs, clock })
+  const router = createFleetRouter(config.router, { members: () => fleet.members(), clock, store })
+  const slots = new LlamaSlots(
+    { waitMs: config.limits.queueMs, saveAfterMs: limits.slotSaveMs },
+    {
+      remotes: () => fleet.remotes(),
+      records: new SlotRecords(join(folder, 'llama-slots.json'), limits.slotFiles),
+      clock,
+    },
+  )
   for (const entry of config.backends) addConfigured(fleet, entry as RemoteOptions)
   const service = createFleetService({
     router,
@@ -42,6 +59,7 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     aliases: config.model.aliases,
     tenants: config.tenants.map(({ name }) => name),
     attempts: limits.attempts,
+    seats: slots,
     clock,
   })
   const signals = signalsOf(config)
@@ -76,7 +94,9 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     },
     async stop(drainMs = config.server.drainMs) {
       await server.drain(drainMs)
+      await slots.close()
       await fleet.stop()
+      await store.close()
       metrics.close()
     },
   }

@@ -176,6 +176,8 @@ const fleet = Type.Object(
     breakerFailures: count(5),
     breakerMs: count(1000),
     slowStartMs: count(5000),
+    slotSaveMs: count(30_000, 0),
+    slotFiles: count(256),
     firstTokenMs: count(600_000),
     idleMs: count(120_000),
     continueBroken: Type.Boolean({ default: false }),

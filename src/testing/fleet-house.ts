@@ -1,5 +1,8 @@
 // A fleet that listens: stub upstreams behind a router, put together as compose-fleet.ts does.
 
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { composeFleet } from '../compose-fleet.js'
 import { makeConfig } from '../config.js'
 import { type StubOptions, type StubUpstream, startStub } from './stub-upstream.js'
@@ -19,17 +22,19 @@ export interface HouseOptions {
   readonly entries?: readonly object[]
   /** Paths of the config -> values. */
   readonly config?: Readonly<Record<string, unknown>>
+  /** Undefined: one that goes with the house. */
   readonly dataDir?: string
 }
 
 /** Ready once every upstream has said what it is. */
 export async function fleetHouse(options: HouseOptions = {}): Promise<FleetHouse> {
   const stubs = await Promise.all((options.stubs ?? [{}, {}]).map(startStub))
+  const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), 'refrain-fleet-house-'))
   const flags = {
     'server.port': 0,
     'log.level': 'silent',
     backends: stubs.map(({ url }, i) => ({ url, ...options.entries?.[i] })),
-    ...(options.dataDir !== undefined && { dataDir: options.dataDir }),
+    dataDir,
     ...options.config,
   }
   const program = await composeFleet(makeConfig({ flags }))
@@ -50,6 +55,7 @@ export async function fleetHouse(options: HouseOptions = {}): Promise<FleetHouse
     async close() {
       await program.stop(0)
       await Promise.all(stubs.map((stub) => stub.kill().catch(() => undefined)))
+      if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true })
     },
   }
 }
