@@ -64,6 +64,8 @@ export class EventStream {
   /** A replay failed, and none is asked for before its time. */
   #cancelRetry: (() => void) | undefined
   #failures = 0
+  /** Replays since the last live batch that followed. */
+  #replays = 0
   #closed = false
 
   constructor(parts: StreamParts) {
@@ -111,20 +113,23 @@ export class EventStream {
     const isNext = last === undefined ? seq === 0 : seq === last + 1
     if (isNext && !this.#isNew) {
       if (last === undefined) this.#setComplete(true)
+      this.#replays = 0
       this.#apply(message)
       return
     }
     if (last !== undefined && seq <= last && this.#isRepetition(seq, last, payload)) return
     const what = last === undefined ? 'late-join' : seq <= last ? 'restart' : isNext ? 'reconnect' : 'gap'
     if (last !== undefined || seq > 0) this.#parts.tell(what)
-    if (this.#mayAsk) {
+    if (this.#mayAsk && this.#replays < ATTEMPTS) {
       this.#startHealing()
       this.#wait(message)
       return
     }
-    // Nothing proves that what is known is still true.
-    if (last !== undefined) this.#lose()
+    // Nothing proves that what is known is still true. A replay that does not lead to the batch is as good as none.
+    if (this.#mayAsk) this.#failed()
+    else if (last !== undefined) this.#lose()
     this.#isNew = false
+    this.#replays = 0
     this.#setComplete(seq === 0)
     this.#apply(message)
   }
@@ -159,6 +164,7 @@ export class EventStream {
   #startHealing(): void {
     if (this.#waiting !== undefined || this.#closed) return
     this.#waiting = []
+    this.#replays++
     this.#cancelRetry?.()
     this.#cancelRetry = undefined
     // Our own fault in here is a crash, like everywhere.
@@ -204,14 +210,13 @@ export class EventStream {
   /** Drops what is known when the first batch of the answer is there, and takes all that there is. */
   async #startOver(replay: ReplaySource): Promise<Healing> {
     let hasBegun = false
-    let isWhole = true
     const from = () => (hasBegun ? (this.#last ?? 0) : 0)
     const outcome = await this.#askAll(replay, from, (seq) => {
       const last = this.#last
       if (!hasBegun) {
         hasBegun = true
         if (last !== undefined) this.#lose()
-        isWhole = seq === 0
+        this.#setComplete(seq === 0)
         return 'take'
       }
       if (last === undefined || seq > last + 1) return 'hole'
@@ -220,7 +225,7 @@ export class EventStream {
     if (outcome !== 'end') return 'failed'
     // It has published nothing: there is nothing to know.
     if (!hasBegun && this.#last !== undefined) this.#lose()
-    if (isWhole) this.#setComplete(true)
+    if (!hasBegun) this.#setComplete(true)
     if (!this.#complete) this.#parts.tell('late-join')
     return 'healed'
   }
