@@ -19,6 +19,7 @@ import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { kindNamed } from './core/kind.js'
 import type { GenerateRequest } from './core/request.js'
+import { createExplainer } from './explain/explainer.js'
 import { announceKernels } from './native/index.js'
 import type { ModelFormats } from './prompt/contract.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
@@ -53,6 +54,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const { model, root, backend } = await opener(config)(config, { ...options, clock })
   const fleet = [backend]
   const replies = await repliesOf(config)
+  const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
   const service = createService({
     models: [{ ...model, root: rootsOf(root) }],
     aliases: checkedAliases(config.model.aliases, model.name),
@@ -60,6 +62,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     limits: config.limits,
     sessions: createSessionFacts({ ...config.sessions, clock }),
     hygiene: hygieneOf(config),
+    ...(config.explain.turns > 0 && { explain }),
     ...(replies && { replies }),
   })
   const metrics = startMetrics(() => backend.health())
@@ -75,6 +78,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     reasoningField: config.server.reasoningField,
     version: VERSION,
     metrics: metrics.scrape,
+    ...(config.explain.turns > 0 && { turns: explain }),
   })
   return {
     server,
@@ -86,6 +90,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       await replies?.close()
       await model.tokenizer.close?.()
       metrics.close()
+      explain.close()
     },
   }
 }

@@ -107,6 +107,16 @@ const sessions = Type.Object(
 
 const replies = Type.Object({ memoryBytes: size('64 MiB'), diskBytes: size('256 MiB') }, strict)
 
+const explain = Type.Object(
+  {
+    turns: count(64, 0),
+    sessions: count(1000, 0),
+    memoryBytes: size('64 MiB'),
+    keepText: Type.Boolean({ default: false }),
+  },
+  strict,
+)
+
 const prompt = Type.Object({ hygiene: Type.Array(Type.String(), { default: ['billing-header'] }) }, strict)
 
 const engine = Type.Object(
@@ -236,6 +246,7 @@ export const configSchema = Type.Object(
     sessions,
     replies,
     prompt,
+    explain,
     backends: Type.Array(backendElsewhere, { default: [] }),
     fleet,
     router,

@@ -35,6 +35,7 @@ export interface Config {
   readonly sessions: Readonly<Omit<WrittenConfig['sessions'], 'memoryBytes'> & { memoryBytes: number }>
   readonly replies: Readonly<Record<'memoryBytes' | 'diskBytes', number>>
   readonly prompt: Readonly<WrittenConfig['prompt']>
+  readonly explain: Readonly<Omit<WrittenConfig['explain'], 'memoryBytes'> & { memoryBytes: number }>
   readonly backends: readonly Readonly<WrittenConfig['backends'][number]>[]
   readonly fleet: Readonly<Omit<WrittenConfig['fleet'], FleetSizes> & Record<FleetSizes, number>>
   readonly router: Readonly<WrittenConfig['router']>
@@ -241,6 +242,7 @@ function complete(written: WrittenConfig): Config {
       diskBytes: bytesOf(written.replies.diskBytes),
     },
     sessions: { ...written.sessions, memoryBytes: bytesOf(written.sessions.memoryBytes) },
+    explain: { ...written.explain, memoryBytes: bytesOf(written.explain.memoryBytes) },
     fleet: {
       ...written.fleet,
       wholeBytes: bytesOf(written.fleet.wholeBytes),

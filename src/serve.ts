@@ -3,12 +3,14 @@
 // and travels on.
 
 import type { ServedModel, Service } from './api/contract.js'
+import type { MissReason } from './api/dialect/contract.js'
 import type { Backend } from './backend/backend.js'
 import { createChainMemo } from './cache/chain.js'
 import type { Chain, Root } from './core/block.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
 import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
+import type { Reason, TurnArchive, TurnRecorder } from './explain/contract.js'
 import { callConstraint } from './prompt/call-constraint.js'
 import type { ChatTemplate, ModelFormats, Rendered, RenderOptions, Tokenizer } from './prompt/contract.js'
 import { echoing } from './prompt/echo.js'
@@ -56,6 +58,8 @@ export interface ServeParts {
   readonly replies?: ReplyStore
   /** Applied in this order to what is rendered. */
   readonly hygiene?: readonly HygieneRule[]
+  /** Takes down turns, to say why they miss; absent: nobody does. */
+  readonly explain?: TurnRecorder & Pick<TurnArchive, 'compare'>
 }
 
 /** Of the rendered prompt's end, what the reasoning parser looks at. */
@@ -101,6 +105,9 @@ export function createService(parts: ServeParts): Service {
       ...asides,
     })
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
+    const places = recalled && { places: recalled.places }
+    const placed = { model: model.name, backend: backend.name, tokens, chain, rendered, ...places }
+    const watch = parts.explain?.record({ request, ...placed, tokenizer: model.tokenizer, template: model.template })
     const own = backend.generate(job, signal) //                  what the backend throws comes up in the loop
     const apart = (questions: QuickJob, stop: AbortSignal) =>
       backend.generate(Object.freeze(jobApart(job, questions, chainOf(chain.root, questions.tokens))), stop)
@@ -108,7 +115,8 @@ export function createService(parts: ServeParts): Service {
     if (request.echo) yield* echoing(events, request.n, rendered?.text ?? model.tokenizer.decode(tokens))
     else {
       const split = splitEvents(events, request, { formats: model.formats, tail })
-      yield* recorded(split, request, { model, recalled, rendered, replies: parts.replies })
+      const told = recorded(split, request, { model, recalled, rendered, replies: parts.replies })
+      yield* watch === undefined ? told : watch(told)
     }
   }
 
@@ -131,6 +139,33 @@ export function createService(parts: ServeParts): Service {
       return tokenizer.decode(ids, { special: 'keep' })
     },
     spellingOf: (served, id) => resolve(served.name).tokenizer.spellingOf(id),
+    ...(parts.explain && { explainMiss: missReasons(parts.explain) }),
+  }
+}
+
+/** The reasons in the words of Anthropic's API, which knows of no other than what the client changed. */
+const MISS_TYPES: Readonly<Partial<Record<Reason, MissReason['type']>>> = {
+  model_changed: 'model_changed',
+  system_changed: 'system_changed',
+  // What the template writes of itself stands in the head, as the system prompt does.
+  template_changed: 'system_changed',
+  tools_changed: 'tools_changed',
+  messages_changed: 'messages_changed',
+  reasoning_dropped: 'messages_changed',
+  retokenized: 'messages_changed',
+  compaction: 'messages_changed',
+  revocation: 'messages_changed',
+}
+
+function missReasons(explain: Pick<TurnArchive, 'compare'>): NonNullable<Service['explainMiss']> {
+  return ({ id, tenant }, previousId) => {
+    // Ids of answers are those of their requests behind a prefix.
+    const found = explain.compare(tenant.name, { id, previousId: previousId.replace(/^[a-z]+[-_]/, '') })
+    if (found === 'none') return undefined
+    if (found === 'previous_not_found') return { type: 'previous_message_not_found' }
+    if (found === 'unknown') return { type: 'unavailable' }
+    const type = MISS_TYPES[found.reason]
+    return type === undefined ? { type: 'unavailable' } : { type, missedTokens: found.missedTokens }
   }
 }
 

@@ -5,6 +5,7 @@ import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
+import type { TurnArchive } from '../explain/contract.js'
 import type { MemberPlacement, RouteQuery } from '../router/contract.js'
 import type { MissReason } from './dialect/contract.js'
 
@@ -86,6 +87,8 @@ export interface ApiOptions {
   readonly version: string
   /** The text of /metrics and its content type. */
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
+  /** Turns of sessions and why they missed; absent: nobody takes them down. */
+  readonly turns?: TurnArchive
 }
 
 // --- a fleet ---------------------------------------------------------------------------------------------------------

@@ -29,9 +29,7 @@ function describe(routes: readonly Route[], version: string) {
     byPath[path] ??= {}
     byPath[path][route.method.toLowerCase()] = {
       summary: route.summary ?? `The dialect ${dialect?.name}.`,
-      ...(path.includes('{id}')
-        ? { parameters: [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }] }
-        : {}),
+      ...parametersOf(path),
       ...(body === undefined
         ? {}
         : { requestBody: { required: true, content: { 'application/json': { schema: body } } } }),
@@ -56,6 +54,12 @@ function describe(routes: readonly Route[], version: string) {
       securitySchemes: { key: { type: 'http', scheme: 'bearer' } },
     },
   }
+}
+
+function parametersOf(path: string): object {
+  const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name)
+  if (names.length === 0) return {}
+  return { parameters: names.map((name) => ({ name, in: 'path', required: true, schema: { type: 'string' } })) }
 }
 
 const errorSchema = {

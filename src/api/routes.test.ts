@@ -258,12 +258,15 @@ test('the description names every route and every field that is read', async () 
     '/v1/chat/completions',
     '/v1/completions',
     '/v1/detokenize',
+    '/v1/explain/sessions',
     '/v1/messages',
     '/v1/messages/count_tokens',
     '/v1/models',
     '/v1/models/{id}',
     '/v1/quick',
     '/v1/responses',
+    '/v1/sessions/{id}/turns',
+    '/v1/sessions/{id}/turns/{n}/explain',
     '/v1/tokenize',
   ])
   const schema = document.paths['/v1/chat/completions'].post.requestBody.content['application/json'].schema

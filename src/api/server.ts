@@ -17,6 +17,7 @@ import { anthropicRoutes } from './anthropic-routes.js'
 import type { ApiOptions } from './contract.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
+import { explainRoutes } from './explain-routes.js'
 import { refuseSocket, sendFailure, translate } from './failure.js'
 import { createGate, DEFAULT_TENANT, type Right } from './gate.js'
 import { type Active, generateRoute, settle } from './generate-route.js'
@@ -72,6 +73,7 @@ export function createServer(options: ApiOptions): ApiServer {
     ...modelRoutes(options),
     ...quickRoutes(options, active),
     ...opsRoutes(options, active, state),
+    ...explainRoutes(options),
   ]
   const all = [...routes, openapi(routes, options)]
   addAccess(app, options, all, state)

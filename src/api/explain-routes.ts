@@ -1,0 +1,141 @@
+// Why turns missed the cache: sessions, their turns, and each turn's reason, place and cost. Invariant: a tenant is answered
+// about its own sessions alone, an admin about all; a session that is not known and one that is somebody else's look the same.
+
+import type { FastifyRequest } from 'fastify'
+import { RefrainError } from '../core/errors.js'
+import type { MissView, SessionView, TurnArchive, TurnView } from '../explain/contract.js'
+import type { ApiOptions } from './contract.js'
+import type { Route } from './route.js'
+
+export function explainRoutes({ turns: archive }: Pick<ApiOptions, 'turns'>): Route[] {
+  if (archive === undefined) return []
+  return [
+    {
+      method: 'GET',
+      path: '/v1/explain/sessions',
+      right: 'tenant',
+      summary:
+        'Sessions whose turns are known, the latest first, with what they missed and what keeps changing in them.',
+      handler: ({ tenant }) => ({ object: 'list', data: archive.sessions(tenant).map(sessionObject) }),
+    },
+    {
+      method: 'GET',
+      path: '/v1/sessions/:id/turns',
+      right: 'tenant',
+      summary: "A session's turns: tokens by where they came from, and why what was missed was missed.",
+      handler: (request) => listTurns(request, archive),
+    },
+    {
+      method: 'GET',
+      path: '/v1/sessions/:id/turns/:n/explain',
+      right: 'tenant',
+      summary: 'Why a turn missed: the reason, the message and byte where it parts from the turn before, what it cost.',
+      handler: (request) => explainTurn(request, archive),
+    },
+  ]
+}
+
+interface Asked {
+  readonly id: string
+  /** `?tenant=`, for admins. */
+  readonly tenant?: string
+}
+
+function askedOf({ params, query }: FastifyRequest): Asked {
+  const { id } = params as { id: string }
+  const { tenant } = query as { tenant?: unknown }
+  return { id, ...(typeof tenant === 'string' && tenant !== '' && { tenant }) }
+}
+
+function listTurns(request: FastifyRequest, archive: TurnArchive) {
+  const { id, tenant } = askedOf(request)
+  const session = archive.session(request.tenant, id, tenant)
+  const turns = archive.turns(request.tenant, id, tenant)
+  if (session === undefined || turns === undefined) throw unknownSession(id)
+  return { ...sessionObject(session), object: 'list', data: turns.map(turnObject) }
+}
+
+function explainTurn(request: FastifyRequest, archive: TurnArchive) {
+  const { id, tenant } = askedOf(request)
+  const { n } = request.params as { n: string }
+  if (!/^[1-9]\d{0,8}$/.test(n)) {
+    throw new RefrainError('invalid_request', `'n' must be the number of a turn, from 1, not '${n.slice(0, 32)}'`, {
+      param: 'n',
+    })
+  }
+  const session = archive.session(request.tenant, id, tenant)
+  if (session === undefined) throw unknownSession(id)
+  const found = archive.turn(request.tenant, id, { turn: Number(n), ...(tenant !== undefined && { tenant }) })
+  if (found === undefined) {
+    throw new RefrainError(
+      'not_found',
+      `turn ${n} is not among those that are kept (explain.turns); ${session.turns} were seen`,
+    )
+  }
+  return {
+    ...turnObject(found.turn),
+    object: 'session.turn.explanation',
+    session: session.session,
+    tenant: session.tenant,
+    segments: found.segments.map(snakeKeys),
+  }
+}
+
+function unknownSession(id: string): RefrainError {
+  return new RefrainError('not_found', `no turns of a session '${id.slice(0, 128)}' are known`)
+}
+
+function sessionObject({ session, tenant, byContent, turns, at, repeats, ...tokens }: SessionView) {
+  return {
+    object: 'session.summary',
+    session,
+    tenant,
+    by_content: byContent,
+    turns,
+    last_turn_at: Math.floor(at / 1000),
+    prompt_tokens: tokens.promptTokens,
+    reused_tokens: tokens.reusedTokens,
+    missed_tokens: tokens.missedTokens,
+    repeats,
+  }
+}
+
+function turnObject({ turn, requestId, at, requestClass, miss, cache, ...rest }: TurnView) {
+  return {
+    object: 'session.turn',
+    turn,
+    id: requestId,
+    created: Math.floor(at / 1000),
+    class: requestClass,
+    model: rest.model,
+    backend: rest.backend,
+    template: rest.template,
+    status: rest.status,
+    prompt_tokens: rest.promptTokens,
+    completion_tokens: rest.completionTokens,
+    committed_tokens: rest.committedTokens,
+    cache: cache ?? null,
+    miss: miss === undefined ? null : missObject(miss),
+  }
+}
+
+function missObject({ reason, missedTokens, sentence, comparedWith, difference, causes, repeats }: MissView) {
+  return {
+    reason,
+    missed_tokens: missedTokens,
+    sentence,
+    compared_with: comparedWith ?? null,
+    ...(difference && { difference }),
+    causes: causes.map((cause) => ({ reason: cause.reason, missed_tokens: cause.missedTokens })),
+    ...(repeats && { repeats }),
+  }
+}
+
+function snakeKeys(object: object): object {
+  return Object.fromEntries(
+    Object.entries(object).map(([key, value]) => [
+      key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+      value,
+    ]),
+  )
+}
