@@ -12,30 +12,38 @@ export interface Found {
   readonly slot: number
 }
 
-interface Entry {
-  readonly scan: BodyScan
-  usedAt: number
-}
-
-/** Bodies that are kept at most; looking through more of them would cost more than it saves. */
-const ENTRIES = 1024
+/** Bodies that are kept at most. */
+const ENTRIES = 4096
 /** Shorter bodies are read faster than they are found. */
 const SHORT_BYTES = 2048
-/** How many elements from the end a beginning may end: clients that change their last messages are found all the same. */
+/**
+ * Where beginnings of a body end, that many elements from its end: clients that change their last messages are found all
+ * the same. One more ends behind the first element, which conversations share.
+ */
 const BACK = [0, 1, 2, 4, 8]
+const ROWS = BACK.length + 1
 
-const COMMA = 44
-const CLOSE_LIST = 93
+/** Between two elements, as JSON is written without and with spaces. */
+const BORDERS = [Buffer.from('},{"'), Buffer.from('}, {"')]
+/** Borders that are looked at from a body's end; tools that stand behind the messages have some too. */
+const TRIES = 128
 
 export class BodyMemo {
   readonly #maxBytes: number
-  readonly #entries: (Entry | undefined)[] = []
-  /** BACK.length columns an entry: where the beginning ends (0: none), how many elements it has, what it looks like. */
-  readonly #ends = new Int32Array(ENTRIES * BACK.length)
-  readonly #counts = new Int32Array(ENTRIES * BACK.length)
-  readonly #looks = new Uint32Array(ENTRIES * BACK.length)
+  readonly #entries: (BodyScan | undefined)[] = []
+  /** Slots in the order of their last use. */
+  readonly #used = new Set<number>()
+  /** Slots that are empty. */
+  readonly #gaps: number[] = []
+  /** Of each row: where the beginning ends (0: none), how many elements it has. */
+  readonly #ends = new Int32Array(ENTRIES * ROWS)
+  readonly #counts = new Int32Array(ENTRIES * ROWS)
+  readonly #keys = new Float64Array(ENTRIES * ROWS)
+  /** Rows that look alike, in a ring without a start: the newest one is in the index. */
+  readonly #next = new Int32Array(ENTRIES * ROWS).fill(-1)
+  readonly #previous = new Int32Array(ENTRIES * ROWS).fill(-1)
+  readonly #index = new Map<number, number>()
   #bytes = 0
-  #now = 0
 
   /** `maxBytes`: config `fleet.memoBytes`. */
   constructor(maxBytes: number) {
@@ -47,101 +55,101 @@ export class BodyMemo {
     return this.#bytes
   }
 
-  /** The longest beginning of `bytes` that was read before. */
+  /** A long beginning of `bytes` that was read before. */
   find(bytes: Buffer): Found | undefined {
-    const { length } = bytes
-    if (length < SHORT_BYTES) return undefined
-    let below = length
-    let row: number | undefined = -1
-    for (;;) {
-      row = this.#longest(bytes, below, row)
-      if (row === undefined) return undefined
-      const slot = Math.floor(row / BACK.length)
-      const entry = this.#entries[slot]
-      const end = this.#ends[row] as number
-      if (entry !== undefined && entry.scan.bytes.compare(bytes, 0, end, 0, end) === 0) {
-        entry.usedAt = ++this.#now
-        return { scan: entry.scan, count: this.#counts[row] as number, slot }
+    if (bytes.length < SHORT_BYTES || this.#index.size === 0) return undefined
+    for (const border of BORDERS) {
+      let at = bytes.length
+      for (let tries = 0; tries < TRIES; tries++) {
+        at = bytes.lastIndexOf(border, at - 1)
+        if (at < 16) break
+        const found = this.#known(bytes, at + 1)
+        if (found !== undefined) return found
       }
-      below = end
     }
+    return undefined
   }
 
   /** Keeps a body that was read; the one that it goes on from is no longer needed. */
-  keep(scan: BodyScan, found: Found | undefined): void {
-    const { bytes, elements } = scan
-    if (bytes.length < SHORT_BYTES || bytes.length > this.#maxBytes || elements.ends.length === 0) return
-    let slot = -1
-    if (found !== undefined && found.count === found.scan.elements.ends.length) {
-      slot = found.slot
-      this.#drop(slot)
-    }
-    while (this.#bytes + bytes.length > this.#maxBytes) this.#drop(this.#oldest())
-    if (slot < 0) slot = this.#free()
-    this.#entries[slot] = { scan, usedAt: ++this.#now }
+  keep(scan: BodyScan): void {
+    const { bytes, elements, resumed } = scan
+    const { length } = elements.ends
+    if (bytes.length < SHORT_BYTES || bytes.length > this.#maxBytes || length === 0) return
+    if (resumed?.isWhole === true) this.#drop(resumed.slot)
+    while (this.#bytes + bytes.length > this.#maxBytes) this.#dropOldest()
+    const slot = this.#free()
+    this.#entries[slot] = scan
+    this.#used.add(slot)
     this.#bytes += bytes.length
     for (let column = 0; column < BACK.length; column++) {
-      const count = elements.ends.length - (BACK[column] as number)
-      const row = slot * BACK.length + column
-      const end = count > 0 ? (elements.ends[count - 1] as number) : 0
-      this.#ends[row] = end
-      this.#counts[row] = count
-      this.#looks[row] = end < 16 ? 0 : lookOf(bytes, end)
+      const count = length - (BACK[column] as number)
+      if (count > 1) this.#link(slot * ROWS + column, scan, count)
     }
+    this.#link(slot * ROWS + BACK.length, scan, 1)
   }
 
-  /** The next row, by length and then in order, that looks like a beginning of `bytes`, behind row `last` of length `below`. */
-  #longest(bytes: Buffer, below: number, last: number): number | undefined {
-    const rows = this.#entries.length * BACK.length
-    let best: number | undefined
-    let bestEnd = 15
-    for (let row = 0; row < rows; row++) {
-      const end = this.#ends[row] as number
-      if (end <= bestEnd || end > below || (end === below && row <= last)) continue
-      const behind = bytes[end]
-      if (behind !== COMMA && behind !== CLOSE_LIST) continue
-      if (lookOf(bytes, end) !== this.#looks[row]) continue
-      best = row
-      bestEnd = end
+  #known(bytes: Buffer, end: number): Found | undefined {
+    const first = this.#index.get(keyOf(bytes, end))
+    for (let row = first ?? -1; row >= 0; row = this.#next[row] as number) {
+      const slot = Math.floor(row / ROWS)
+      const scan = this.#entries[slot] as BodyScan
+      if (this.#ends[row] !== end || scan.bytes.compare(bytes, 0, end, 0, end) !== 0) continue
+      this.#used.delete(slot)
+      this.#used.add(slot)
+      return { scan, count: this.#counts[row] as number, slot }
     }
-    return best
+    return undefined
+  }
+
+  #link(row: number, { bytes, elements }: BodyScan, count: number): void {
+    const end = elements.ends[count - 1] as number
+    if (end < 16) return
+    const key = keyOf(bytes, end)
+    const first = this.#index.get(key) ?? -1
+    this.#ends[row] = end
+    this.#counts[row] = count
+    this.#keys[row] = key
+    this.#next[row] = first
+    this.#previous[row] = -1
+    if (first >= 0) this.#previous[first] = row
+    this.#index.set(key, row)
+  }
+
+  #unlink(row: number): void {
+    if (this.#ends[row] === 0) return
+    const [next, previous] = [this.#next[row] as number, this.#previous[row] as number]
+    if (next >= 0) this.#previous[next] = previous
+    if (previous >= 0) this.#next[previous] = next
+    else if (next >= 0) this.#index.set(this.#keys[row] as number, next)
+    else this.#index.delete(this.#keys[row] as number)
+    this.#ends[row] = 0
   }
 
   #free(): number {
-    const gap = this.#entries.indexOf(undefined)
-    if (gap >= 0) return gap
-    if (this.#entries.length < ENTRIES) return this.#entries.push(undefined) - 1
-    const slot = this.#oldest()
-    this.#drop(slot)
-    return slot
+    if (this.#gaps.length === 0 && this.#entries.length === ENTRIES) this.#dropOldest()
+    return this.#gaps.pop() ?? this.#entries.push(undefined) - 1
   }
 
-  #oldest(): number {
-    let oldest = -1
-    let usedAt = Infinity
-    for (let slot = 0; slot < this.#entries.length; slot++) {
-      const entry = this.#entries[slot]
-      if (entry === undefined || entry.usedAt >= usedAt) continue
-      oldest = slot
-      usedAt = entry.usedAt
-    }
-    return oldest
+  #dropOldest(): void {
+    const [oldest] = this.#used
+    if (oldest !== undefined) this.#drop(oldest)
   }
 
   #drop(slot: number): void {
-    const entry = this.#entries[slot]
-    if (entry === undefined) return
-    this.#bytes -= entry.scan.bytes.length
+    const scan = this.#entries[slot]
+    if (scan === undefined) return
+    this.#bytes -= scan.bytes.length
     this.#entries[slot] = undefined
-    this.#ends.fill(0, slot * BACK.length, (slot + 1) * BACK.length)
+    this.#used.delete(slot)
+    this.#gaps.push(slot)
+    for (let row = slot * ROWS; row < (slot + 1) * ROWS; row++) this.#unlink(row)
   }
 }
 
-/** Two samples of four bytes. */
-function lookOf(bytes: Buffer, end: number): number {
-  const tail = end - 6
-  const middle = end >> 1
-  return (word(bytes, tail) ^ Math.imul(word(bytes, middle), 0x9e3779b1)) >>> 0
+/** Where a beginning ends, and two samples of four bytes of it. */
+function keyOf(bytes: Buffer, end: number): number {
+  const look = (word(bytes, end - 6) ^ Math.imul(word(bytes, end >> 1), 0x9e3779b1)) >>> 0
+  return look * 0x200000 + (end & 0x1fffff)
 }
 
 function word(bytes: Buffer, at: number): number {

@@ -8,7 +8,11 @@ import { BodyScan, ROLES } from './body-scan.js'
 import { lightBody } from './light-body.js'
 import { segmentsOf } from './route-query.js'
 
-const scanOf = (text: string, memo?: BodyMemo) => new BodyScan(Buffer.from(text), memo)
+function scanOf(text: string, memo?: BodyMemo): BodyScan {
+  const scan = new BodyScan(Buffer.from(text), memo)
+  memo?.keep(scan)
+  return scan
+}
 
 const SPACES = ['', ' ', '\n', '\t ', '\r\n']
 

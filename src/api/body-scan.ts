@@ -53,7 +53,9 @@ export class BodyScan {
   readonly bytes: Buffer
   readonly members: BodyMember[] = []
   readonly elements: Elements
-  /** Elements that were known from an earlier body, byte for byte. */
+  /** Where the earlier body is kept, and whether this one goes on from all of it. */
+  readonly resumed: { readonly slot: number; readonly isWhole: boolean } | undefined
+  /** Elements that were known from it, byte for byte. */
   readonly known: number
   /** Where the closing brace stands. */
   readonly close: number
@@ -68,6 +70,7 @@ export class BodyScan {
   constructor(bytes: Buffer, memo?: BodyMemo) {
     this.bytes = bytes
     const found = memo?.find(bytes)
+    this.resumed = found && { slot: found.slot, isWhole: found.count === found.scan.elements.ends.length }
     this.#earlier = found?.scan
     this.known = found?.count ?? 0
     const known = found?.scan.elements
@@ -80,7 +83,11 @@ export class BodyScan {
     this.links = found?.scan.links
     this.close = this.#scan()
     this.#earlier = undefined
-    memo?.keep(this, found)
+  }
+
+  /** Bytes in front that were known. */
+  get knownBytes(): number {
+    return this.known === 0 ? 0 : (this.elements.ends[this.known - 1] as number)
   }
 
   /** The last member called `key`. */

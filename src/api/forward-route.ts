@@ -88,7 +88,7 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   checkHeaders(request) //                                            unsupported_media_type
   const bytes = await readBytes(request, options.limits.bodyBytes) // body_too_large
   const isJson = isJsonBody(request)
-  const scan = new BodyScan(isJson ? checked(bytes) : EMPTY, GENERATING.has(path) ? memo : undefined) // invalid_json
+  const scan = isJson ? scanned(bytes, GENERATING.has(path) ? memo : undefined) : NOTHING // invalid_json
   const asked = askedOf({ ...passage, bytes, scan, isJson }, options) // model_not_found, invalid_request
   passage.query = asked.query
   if (asked.stream) passage.stream = streamOf(passage, options)
@@ -97,7 +97,7 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   return forwarded
 }
 
-const EMPTY = Buffer.from('{}')
+const NOTHING = new BodyScan(Buffer.from('{}'))
 
 function begun(request: IncomingMessage, response: ServerResponse, clock: Clock): Passage {
   const url = request.url ?? '/'
@@ -164,10 +164,16 @@ function readBytes(request: IncomingMessage, limit: number): Promise<Buffer> {
   })
 }
 
-function checked(bytes: Buffer): Buffer {
+function scanned(bytes: Buffer, memo: BodyMemo | undefined): BodyScan {
   if (bytes.length === 0) throw new RefrainError('invalid_json', 'the body is empty')
-  if (!isUtf8(bytes)) throw new RefrainError('invalid_json', 'the body is not valid UTF-8')
-  return bytes
+  const scan = new BodyScan(bytes, memo)
+  // What was known was checked when it was new.
+  const news = scan.knownBytes === 0 ? bytes : bytes.subarray(scan.knownBytes)
+  if (isUtf8(news)) {
+    memo?.keep(scan)
+    return scan
+  }
+  throw new RefrainError('invalid_json', 'the body is not valid UTF-8')
 }
 
 function streamOf(passage: Passage, { clock, keepaliveMs, limits }: ForwardOptions): ForwardStream {
