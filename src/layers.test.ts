@@ -103,6 +103,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
   plan: { may: ['core', 'model'] },
+  trace: { may: ['core'] },
+  simulate: { may: ['core', 'cache', 'plan', 'trace'] },
   client: { may: [] },
   'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick'], contracts: true },
   'serve-fleet.ts': { may: ['core', 'router', 'serve-member.ts'], contracts: true },

@@ -17,6 +17,7 @@ import { pull } from './model/pull.js'
 import { type PlanFlags, planCommand } from './plan/command.js'
 import { createProgressBar } from './progress.js'
 import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
+import { type SimulateFlags, simulateCommand } from './simulate/command.js'
 import { type Log, startLog } from './telemetry/log.js'
 import { VERSION } from './version.js'
 
@@ -204,6 +205,21 @@ program
   .option('--json', 'the plan as JSON')
   .action(async (shape: string, flags: PlanFlags) => {
     process.stdout.write(await planCommand(shape, flags))
+  })
+
+const bench = program.command('bench').description('what the cache would do, and does')
+
+bench
+  .command('simulate')
+  .description('run the cache on traces, without a model: hit rate against capacity')
+  .argument('<trace...>', 'Claude Code or Mooncake traces, own recordings, or folders of them')
+  .option('--memory <budgets>', 'blocks of 64 tokens (20k), or bytes with --model (8GB); several with commas between')
+  .option('--disk <budgets>', 'the same on disk; absent: no disk')
+  .option('--evictor <names>', 'kinds of evictors, commas between', 'priority-lru')
+  .option('--model <shape>', 'whose KV it is, see plan: gives blocks their bytes')
+  .option('--json', 'the report as JSON')
+  .action(async (paths: string[], flags: SimulateFlags) => {
+    process.stdout.write(await simulateCommand(paths, flags))
   })
 
 program

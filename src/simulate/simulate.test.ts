@@ -1,0 +1,218 @@
+// The simulation against a cache as plain as can be, written apart from it; and the command on small traces.
+
+import { existsSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readTraces } from '../trace/read-trace.js'
+import type { Trace } from '../trace/trace.js'
+import { simulateCommand } from './command.js'
+import { referencesOf } from './references.js'
+import { simulate } from './simulate.js'
+
+const data = fileURLToPath(new URL('../../../shared/data', import.meta.url))
+const present = existsSync(data)
+
+let folder: string
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'refrain-simulate-'))
+})
+afterAll(() => rm(folder, { recursive: true }))
+
+const trace = (prompts: readonly (readonly number[])[], blockTokens = 64): Trace => ({
+  name: 'made',
+  blockTokens,
+  requests: prompts.map((blocks, i) => ({
+    ...{ at: i, session: undefined, turn: 0, promptTokens: blocks.length * blockTokens + 1, outputTokens: 1, blocks },
+    scope: 0,
+  })),
+})
+
+/**
+ * Prefixes by their spelled-out names in order of use, the stalest first; a prompt's later blocks count as older than its
+ * earlier ones. Shares no code with the cache.
+ */
+function plainHits(prompts: readonly (readonly number[])[], capacity: number): number {
+  const order = new Map<string, true>()
+  let hits = 0
+  for (const blocks of prompts) {
+    const names = blocks.map((_, i) => blocks.slice(0, i + 1).join(','))
+    const first = names.findIndex((name) => !order.has(name))
+    hits += first < 0 ? names.length : first
+    for (const name of names.slice(0, capacity).reverse()) {
+      order.delete(name)
+      order.set(name, true)
+    }
+    while (order.size > capacity) order.delete(order.keys().next().value as string)
+  }
+  return hits
+}
+
+/** Conversations that grow, a few at a time, some from a common start. */
+const conversations = fc.array(fc.tuple(fc.nat(5), fc.integer({ min: 1, max: 4 })), { minLength: 20, maxLength: 120 })
+const promptsOf = (turns: readonly (readonly [number, number])[]) => {
+  const grown = new Map<number, number[]>()
+  return turns.map(([who, more], i) => {
+    const blocks = [...(grown.get(who) ?? [1, 2, 3 + (who % 2)])]
+    for (let k = 0; k < more; k++) blocks.push(100 + 10 * i + k)
+    grown.set(who, blocks)
+    return blocks
+  })
+}
+
+describe('simulate', () => {
+  test('everything kept: every block that was there before is a hit', async () => {
+    await fc.assert(
+      fc.asyncProperty(conversations, async (turns) => {
+        const prompts = promptsOf(turns)
+        const { memoryHits, hitRate, references } = await simulate(referencesOf(trace(prompts)), {
+          ...{ memoryBlocks: 10_000, evictor: 'lru' },
+        })
+        expect(memoryHits).toBe(plainHits(prompts, 10_000))
+        expect(hitRate).toBeCloseTo(memoryHits / references)
+      }),
+      { numRuns: 20 },
+    )
+  })
+
+  test('at any capacity that holds a prompt: within a point of the plain cache, over many conversations', async () => {
+    let [own, plain, all] = [0, 0, 0]
+    await fc.assert(
+      fc.asyncProperty(conversations, fc.integer({ min: 90, max: 200 }), async (turns, memoryBlocks) => {
+        const prompts = promptsOf(turns)
+        const run = await simulate(referencesOf(trace(prompts)), { memoryBlocks, evictor: 'lru' })
+        own += run.memoryHits
+        plain += plainHits(prompts, memoryBlocks)
+        all += run.references
+      }),
+      { numRuns: 40, seed: 7 },
+    )
+    expect(Math.abs(own - plain) / all).toBeLessThan(0.01)
+    expect(own).toBeLessThan(all)
+  })
+
+  test('evictors differ: who was used last stays with lru, who came last with fifo', async () => {
+    const prompts = [[1], [2], [1], [3], [1]]
+    const hits = async (evictor: string) =>
+      (await simulate(referencesOf(trace(prompts)), { memoryBlocks: 2, evictor })).memoryHits
+    expect([await hits('lru'), await hits('fifo')]).toEqual([2, 1])
+  })
+
+  test('a disk below brings back what memory lost', async () => {
+    const prompts = Array.from({ length: 40 }, (_, i) => [i % 10, 100 + (i % 10), 200 + (i % 10)])
+    const references = referencesOf(trace(prompts))
+    const bare = await simulate(references, { memoryBlocks: 6, evictor: 'lru' })
+    const below = await simulate(references, { memoryBlocks: 6, diskBlocks: 100, evictor: 'lru' })
+    expect(bare.hitRate).toBeLessThan(0.1)
+    expect([below.memoryHits + below.diskHits, below.diskHits > 0]).toEqual([90, true])
+  })
+
+  test('the last token of a prompt is always computed', async () => {
+    const whole = trace([
+      [1, 2],
+      [1, 2],
+    ])
+    const exact = { ...whole, requests: whole.requests.map((request) => ({ ...request, promptTokens: 128 })) }
+    expect((await simulate(referencesOf(exact), { memoryBlocks: 9, evictor: 'lru' })).memoryHits).toBe(1)
+    expect((await simulate(referencesOf(whole), { memoryBlocks: 9, evictor: 'lru' })).memoryHits).toBe(2)
+  })
+
+  test('a block of 512 tokens is eight of ours, and scopes never meet', () => {
+    const wide = referencesOf(
+      trace(
+        [
+          [1, 2],
+          [1, 3],
+        ],
+        512,
+      ),
+    )
+    expect([wide.count, wide.hashes.length]).toEqual([32, 24])
+    const one = trace([[1, 2]])
+    const apart = { ...one, requests: [...one.requests, { ...one.requests[0]!, scope: 1 }] }
+    expect(referencesOf(apart).hashes).toHaveLength(4)
+    expect(() => referencesOf(trace([[1]], 100))).toThrow(/no multiple of 64/)
+  })
+
+  test.skipIf(!present)('real sessions: within a point of the plain cache (needs ../shared)', async () => {
+    const read = await readTraces([
+      join(data, 'claude-code-traces', 'trace_0460.json'),
+      join(data, 'claude-code-traces', 'trace_0598.json'),
+    ])
+    const references = referencesOf(read)
+    const prompts = read.requests.map(({ blocks, scope }) => blocks.map((block) => 1e6 * scope + block))
+    for (const memoryBlocks of [600, 900, 5000]) {
+      const { memoryHits } = await simulate(references, { memoryBlocks, evictor: 'lru' })
+      expect(Math.abs(memoryHits - plainHits(prompts, memoryBlocks)) / references.count).toBeLessThan(0.01)
+    }
+  })
+})
+
+describe('refrain bench simulate', () => {
+  const write = async (name: string, text: string) => {
+    await writeFile(join(folder, name), text)
+    return join(folder, name)
+  }
+  const session = (blocks: number[][]) => ({
+    ...{ id: 'a', block_size: 64, hash_id_scope: 'local' },
+    requests: blocks.map((ids, t) => ({ t, type: 's', in: 64 * ids.length + 1, out: 5, hash_ids: ids })),
+  })
+
+  test('a table of capacities, with the ideal', async () => {
+    const path = await write(
+      'a.json',
+      JSON.stringify(
+        session([
+          [1, 2],
+          [1, 2, 3],
+          [1, 2, 3, 4],
+        ]),
+      ),
+    )
+    const text = await simulateCommand([path], { memory: '2,100', evictor: 'lru,fifo', model: 'smollm2-135m-instruct' })
+    expect(text).toContain('3 requests, 9 references to 4 blocks of 64 tokens')
+    expect(text).toMatch(/lru +100 +147 MB +55\.6 % +100\.0 %/)
+    expect(text).toMatch(/everything kept +4 /)
+    expect(text).toContain('1: 0.0 %  2: 66.7 %  3: 75.0 %')
+  })
+
+  test('JSON, of Mooncake lines, with a disk in bytes', async () => {
+    const line = (ids: number[]) =>
+      JSON.stringify({ timestamp: 0, input_length: 1000, output_length: 1, hash_ids: ids })
+    const path = await write('m.jsonl', `${line([1, 2])}\n${line([1, 3])}\n`)
+    const flags = { memory: '40', disk: '100MB', model: 'smollm2-135m-instruct', json: true }
+    const report = JSON.parse(await simulateCommand([path], flags))
+    expect(report).toMatchObject({ references: 30, differentBlocks: 22, runs: [{ memoryHits: 8, diskBlocks: 67 }] })
+  })
+
+  test('files of one recording share their blocks, others do not', async () => {
+    const shared = { ...session([[1, 2]]), hash_id_scope: 'global', recording: 'x' }
+    const paths = await Promise.all([
+      write('g1.json', JSON.stringify(shared)),
+      write('g2.json', JSON.stringify(shared)),
+    ])
+    expect(JSON.parse(await simulateCommand(paths, { json: true })).ideal.memoryHits).toBe(2)
+    const local = await write('l.json', JSON.stringify(session([[1, 2]])))
+    expect(
+      JSON.parse(await simulateCommand([local, local.replace('l.json', 'a.json')], { json: true })).ideal.memoryHits,
+    ).toBe(5)
+  })
+
+  test.each([
+    ['bad.json', '{"a": 1}', {}, /it is no trace/],
+    [
+      'bad2.json',
+      '{"block_size": 64, "requests": [{"t": 0, "in": -1, "hash_ids": []}]}',
+      {},
+      /requests\[0\]\.in must be/,
+    ],
+    ['bad3.jsonl', '{"input_length": 1, "hash_ids": ["a"]}', {}, /bad3\.jsonl:1: hash_ids must be a list/],
+    ['ok.json', JSON.stringify(session([[1]])), { evictor: 'magic' }, /--evictor: 'magic' is none of fifo, lru/],
+    ['ok.json', JSON.stringify(session([[1]])), { memory: '8GB' }, /say of which model with --model/],
+  ])('refuses %s %s %j', async (name, text, flags, complaint) => {
+    await expect(simulateCommand([await write(name, text)], flags)).rejects.toThrow(complaint)
+  })
+})
