@@ -1,6 +1,6 @@
 // A fleet as a whole: the program over servers that are simulated truly, through the routes of clients and of operators.
 
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -128,6 +128,23 @@ describe('a fleet', () => {
     expect(await refused({ url: other.url, kind: 'what' })).toMatchObject({ param: 'kind' })
     expect(await refused({ url: other.url, what: 1 })).toMatchObject({ param: 'what' })
     expect((await call('DELETE', pathOf('nobody'))).status).toBe(404)
+  })
+
+  test('a watched file brings and takes backends; SIGHUP reads the config again', async () => {
+    ups = await Promise.all([mockUpstream(), mockUpstream(), mockUpstream()])
+    const [a, b, c] = ups.map((up) => up.url) as [string, string, string]
+    const file = join(dataDir, 'more')
+    writeFileSync(file, `${b}\n`)
+    const flags = { 'server.port': 0, dataDir, 'fleet.watch': file, 'fleet.watchMs': 20 }
+    const again = () => makeConfig({ flags: { ...flags, backends: [{ url: c }] } })
+    program = await composeFleet(makeConfig({ flags: { ...flags, backends: [{ url: a }] } }), { again })
+    url = await program.start()
+    const ids = async () => ((await call('GET', '/v1/backends')).value['data'] as { id: string }[]).map(({ id }) => id)
+    await until(async () => (await ids()).join() === [a, b].join())
+    process.emit('SIGHUP')
+    await until(async () => (await ids()).join() === [b, c].join())
+    writeFileSync(file, '[]')
+    await until(async () => (await ids()).join() === c)
   })
 
   test('one that dies is down, its sessions go elsewhere, and it is used again when it is back', async () => {

@@ -2,6 +2,7 @@
 // and takes backends in as they answer. Invariant: no backend's silence delays the start or another backend's requests.
 
 import { join } from 'node:path'
+import { parse } from 'yaml'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
@@ -16,6 +17,8 @@ import type { ComposeOptions, Program } from './compose.js'
 import { type Config, ConfigError, makeConfig } from './config.js'
 import { systemClock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
+import { note } from './core/signals.js'
+import { Discovery } from './router/discovery.js'
 import { Fleet } from './router/fleet.js'
 import { createFleetRouter } from './router/fleet-router.js'
 import { openSessionLog } from './router/session-log.js'
@@ -23,8 +26,13 @@ import { createFleetService } from './serve-fleet.js'
 import { startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
 
+export interface FleetOptions extends ComposeOptions {
+  /** Reads the config again; on SIGHUP its backends replace those of before. @throws ConfigError */
+  readonly again?: () => Config
+}
+
 /** @throws ConfigError where a backend or a signal of the config cannot be one. */
-export async function composeFleet(config: Config, options: ComposeOptions = {}): Promise<Program> {
+export async function composeFleet(config: Config, options: FleetOptions = {}): Promise<Program> {
   const clock = options.clock ?? systemClock
   const { fleet: limits } = config
   const fleet: Fleet = new Fleet(limits, {
@@ -48,7 +56,10 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
       clock,
     },
   )
-  for (const entry of config.backends) addConfigured(fleet, entry as RemoteOptions)
+  const { watch: file, watchMs: everyMs } = limits
+  const discovery = new Discovery({ everyMs, ...(file !== undefined && { file }) }, { fleet, clock, parse: backendsIn })
+  for (const entry of config.backends) if (!entry.resolve) addConfigured(fleet, entry as RemoteOptions)
+  const reload = () => configureAgain(discovery, options)
   const service = createFleetService({
     router,
     remotes: () => fleet.remotes(),
@@ -90,9 +101,14 @@ export async function composeFleet(config: Config, options: ComposeOptions = {})
     start: async () => {
       const url = await server.listen(config.server.host, config.server.port)
       fleet.start()
+      await discovery.configure(CONFIGURED, config.backends as readonly RemoteOptions[])
+      discovery.start()
+      process.on('SIGHUP', reload)
       return url
     },
     async stop(drainMs = config.server.drainMs) {
+      process.off('SIGHUP', reload)
+      discovery.stop()
       await server.drain(drainMs)
       await slots.close()
       await fleet.stop()
@@ -108,6 +124,26 @@ function addConfigured(fleet: Fleet, entry: RemoteOptions): void {
     fleet.add(entry, CONFIGURED)
   } catch (error) {
     throw new ConfigError(`backends: ${(error as Error).message}`)
+  }
+}
+
+/** What a watched file lists: entries as in the config, or URLs. @throws ConfigError */
+function backendsIn(text: string): readonly RemoteOptions[] {
+  const value: unknown = parse(text) ?? []
+  const list = typeof value === 'string' ? value.split(/\s+/) : Array.isArray(value) ? value : undefined
+  if (list === undefined) throw new ConfigError('it must be a list of backends, or a URL a line')
+  const backends = list.map((each: unknown) => (typeof each === 'string' ? { url: each } : each))
+  return makeConfig({ flags: { backends } }).backends as readonly RemoteOptions[]
+}
+
+function configureAgain(discovery: Discovery, { again }: FleetOptions): void {
+  if (again === undefined) return
+  try {
+    void discovery.configure(CONFIGURED, again().backends as readonly RemoteOptions[])
+    note.publish({ level: 'info', text: 'the backends of the config were read again' })
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    note.publish({ level: 'error', text: `the config is not taken: ${error.message}` })
   }
 }
 

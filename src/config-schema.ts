@@ -150,6 +150,7 @@ const backendElsewhere = Type.Object(
   {
     name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, pattern: '^[!-~]+$' })),
     url: Type.String({ pattern: '^https?://\\S+$' }),
+    resolve: Type.Boolean({ default: false }),
     kind: oneOf(['auto', 'vllm', 'sglang', 'llama-cpp', 'openai', 'refrain'], 'auto'),
     apiKey: Type.Optional(Type.String({ minLength: 1, pattern: '^[!-~]+$' })),
     forwardAuthorization: Type.Boolean({ default: false }),
@@ -186,6 +187,8 @@ const fleet = Type.Object(
     breakerFailures: count(5),
     breakerMs: count(1000),
     slowStartMs: count(5000),
+    watch: Type.Optional(Type.String({ minLength: 1 })),
+    watchMs: count(2000),
     slotSaveMs: count(30_000, 0),
     slotFiles: count(256),
     firstTokenMs: count(600_000),

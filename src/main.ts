@@ -79,7 +79,7 @@ async function serve(flags: ConfigFlags): Promise<void> {
   log.say('info', 'config', { config: maskedConfig(config) })
   const program =
     config.backends.length > 0
-      ? await composeFleet(config)
+      ? await composeFleet(config, { again: () => configFrom(flags) })
       : await withProgress((progress) => compose(config, { progress }))
   stopOnSignal(log, () => program.stop())
   const url = await program.start()

@@ -14,6 +14,8 @@ export interface RemoteOptions {
   readonly url: string
   /** `auto`: found out by asking. */
   readonly kind: MemberKind | 'auto'
+  /** Its host is a name that resolves to many: each address is a backend. */
+  readonly resolve?: boolean
   /** Sent as a bearer token. */
   readonly apiKey?: string
   /** Sends on what the client authenticated with, where there is no `apiKey`. */
