@@ -29,11 +29,16 @@ export class StreamWatch {
   #preambleBytes = 0
   #finished = 0
   #ended = false
+  #usage: Usage | undefined
   begun = false
-  usage: Usage | undefined
 
   constructor(options: WatchOptions) {
     this.#options = options
+  }
+
+  /** What was told so far; undefined where the length of the prompt was not. */
+  get usage(): Usage | undefined {
+    return this.#usage?.promptTokens === 0 ? undefined : this.#usage
   }
 
   /** @throws RemoteFault where the stream tells an error or is none. */
@@ -78,7 +83,7 @@ export class StreamWatch {
   }
 
   #take(event: Buffer, seen: Seen): void {
-    this.usage = joinUsage(this.usage, seen.usage)
+    this.#usage = joinUsage(this.#usage, seen.usage)
     this.#finished += seen.finished ?? 0
     switch (seen.what) {
       case 'error':

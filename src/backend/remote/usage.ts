@@ -32,6 +32,12 @@ function anthropic(said: Json): Usage | undefined {
   return checked({ promptTokens, completionTokens, ...(cachedTokens !== undefined && { cachedTokens }) })
 }
 
+/** The end of a stream that told the length of its prompt at its beginning. */
+export function outputOnly(usage: unknown): Usage | undefined {
+  const completionTokens = count(asJson(usage)['output_tokens'])
+  return completionTokens === undefined ? undefined : { promptTokens: 0, completionTokens }
+}
+
 /** Of several parts of one answer (a stream's first and last event), what each says, the later one first. */
 export function joinUsage(earlier: Usage | undefined, later: Usage | undefined): Usage | undefined {
   if (earlier === undefined || later === undefined) return later ?? earlier

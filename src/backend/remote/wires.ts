@@ -1,7 +1,7 @@
 // How the streams of the dialects are told apart, event by event: what is no content yet, what is an error, what says that
 // all is over. Invariant: a stream without its ending is a broken one, whatever the connection says.
 
-import { type Usage, usageFrom } from './usage.js'
+import { outputOnly, type Usage, usageFrom } from './usage.js'
 
 type Json = Readonly<Record<string, unknown>>
 
@@ -66,7 +66,7 @@ const anthropicWire: Wire = {
       case 'message_start':
         return { what: 'preamble', usage: usageFrom(asJson(event['message'])['usage']) }
       case 'message_delta':
-        return { what: 'content', usage: usageFrom(event['usage']), finished: 1 }
+        return { what: 'content', usage: usageFrom(event['usage']) ?? outputOnly(event['usage']), finished: 1 }
       case 'message_stop':
         return { what: 'ending' }
       case 'error':
