@@ -98,6 +98,18 @@ describe('a fleet', () => {
     expect(await call('DELETE', path)).toMatchObject({ status: 404 })
   })
 
+  test('each backend is measured, and one that is gone is not', async () => {
+    await open(2)
+    const [a, b] = ups.map((up) => up.url) as [string, string]
+    await ask('one')
+    await call('DELETE', pathOf(b))
+    const text = await (await fetch(`${url}/metrics`)).text()
+    expect(text).toContain(`refrain_backend_up{backend="${a}",state="up"} 1`)
+    expect(text).toContain(`refrain_backend_requests_in_flight{backend="${a}"} 0`)
+    expect(text).toContain('refrain_llama_slot_moves_total{what="saved"} 0')
+    expect(text).not.toContain(b)
+  })
+
   test('a drained backend gets nothing until undrain', async () => {
     await open(2)
     const [a, b] = ups as [MockUpstream, MockUpstream]

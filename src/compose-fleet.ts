@@ -19,11 +19,11 @@ import { systemClock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import { note } from './core/signals.js'
 import { Discovery } from './router/discovery.js'
-import { Fleet } from './router/fleet.js'
+import { Fleet, type MemberReport } from './router/fleet.js'
 import { createFleetRouter } from './router/fleet-router.js'
 import { openSessionLog } from './router/session-log.js'
 import { createFleetService } from './serve-fleet.js'
-import { startMetrics } from './telemetry/metrics.js'
+import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
 import { VERSION } from './version.js'
 
 export interface FleetOptions extends ComposeOptions {
@@ -74,7 +74,10 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     clock,
   })
   const signals = signalsOf(config)
-  const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: 0 }))
+  const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: 0 }), {
+    backends: () => fleet.reports().map(gaugesOf),
+    slots: () => ({ ...slots.counts }),
+  })
   const server = createFleetServer({
     fleet: service,
     limits: config.limits,
@@ -166,6 +169,13 @@ const CONFIGURED = 'config'
 
 function inFlightOf(fleet: Fleet): number {
   return fleet.members().reduce((sum, { load }) => sum + load.inFlight, 0)
+}
+
+function gaugesOf({ member, view }: MemberReport): BackendGauges {
+  const { id, state, load } = member
+  const { inFlight, queuedPrefillTokens } = load
+  const predictionError = view?.predictionError
+  return { id, state, inFlight, queuedPrefillTokens, sessions: view?.sessions ?? 0, predictionError }
 }
 
 function readiness(fleet: Fleet) {

@@ -11,6 +11,24 @@ export interface Load {
   readonly waiting: number
 }
 
+/** A backend elsewhere as it is when metrics are scraped. */
+export interface BackendGauges {
+  readonly id: string
+  readonly state: string
+  readonly inFlight: number
+  readonly queuedPrefillTokens: number
+  readonly sessions: number
+  /** Mean |predicted - reported hit| as a share of the prompt; undefined: nothing was reported. */
+  readonly predictionError: number | undefined
+}
+
+/** What a fleet is asked for when metrics are scraped. */
+export interface FleetGauges {
+  backends(): readonly BackendGauges[]
+  /** States of llama-server's slots that went to files and back, and those that did not. */
+  slots(): Readonly<Record<string, number>>
+}
+
 export interface Metrics {
   scrape(): Promise<{ readonly type: string; readonly text: string }>
   close(): void
@@ -19,15 +37,17 @@ export interface Metrics {
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 
-/** Starts to count. `load` is asked at every scrape. */
-export function startMetrics(load: () => Load): Metrics {
+/** Starts to count. `load` and `fleet` are asked at every scrape. */
+export function startMetrics(load: () => Load, fleet?: FleetGauges): Metrics {
   const registry = new Registry()
   const stops = [countRequests(registry), countCache(registry), countSteps(registry), countQuick(registry)]
   const registers = [registry]
   const running = new Gauge({ name: 'refrain_requests_running', help: 'Requests being computed.', registers })
   const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
+  const showFleet = fleet === undefined ? () => undefined : fleetGauges(registry, fleet)
   return {
     async scrape() {
+      showFleet()
       const now = load()
       running.set(now.running)
       waiting.set(now.waiting)
@@ -36,6 +56,29 @@ export function startMetrics(load: () => Load): Metrics {
     close() {
       for (const stop of stops) stop()
     },
+  }
+}
+
+/** Backends that were taken out are no longer shown. */
+function fleetGauges(registry: Registry, fleet: FleetGauges): () => void {
+  const gauge = (name: string, help: string, labelNames: readonly string[] = ['backend']) =>
+    new Gauge({ name: `refrain_${name}`, help, labelNames: [...labelNames], registers: [registry] })
+  const up = gauge('backend_up', '1: the backend gets requests.', ['backend', 'state'])
+  const inFlight = gauge('backend_requests_in_flight', 'Requests sent there and not over.')
+  const queued = gauge('backend_queued_prefill_tokens', 'Tokens that are still to be computed there, by prediction.')
+  const sessions = gauge('backend_sessions', 'Active sessions that live there.')
+  const error = gauge('backend_prediction_error_ratio', 'Mean |predicted - reported hit| as a share of the prompt.')
+  const moves = gauge('llama_slot_moves_total', "States of llama-server's slots by what became of them.", ['what'])
+  return () => {
+    for (const each of [up, inFlight, queued, sessions, error]) each.reset()
+    for (const { id: backend, state, predictionError, ...now } of fleet.backends()) {
+      up.set({ backend, state }, state === 'up' ? 1 : 0)
+      inFlight.set({ backend }, now.inFlight)
+      queued.set({ backend }, now.queuedPrefillTokens)
+      sessions.set({ backend }, now.sessions)
+      if (predictionError !== undefined) error.set({ backend }, predictionError)
+    }
+    for (const [what, count] of Object.entries(fleet.slots())) moves.set({ what }, count)
   }
 }
 
