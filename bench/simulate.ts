@@ -13,7 +13,7 @@ import type { TraceRequest } from '../src/trace/trace.js'
 const wanted = Number(process.argv[2] ?? 1_000_000)
 
 function sessions(references: number): TraceRequest[] {
-  const random = seeded(8)
+  const random = seeded(8).next
   const open = Array.from({ length: 16 }, (_, i) => ({ id: i, turn: 0, blocks: [] as number[] }))
   const requests: TraceRequest[] = []
   let name = 1000

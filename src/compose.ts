@@ -29,12 +29,15 @@ import { createMemoryReplies, openReplies, type ReplyStore } from './session/rep
 import { replyLog } from './session/reply-log.js'
 import { createSessionFacts } from './session/session-facts.js'
 import { startMetrics } from './telemetry/metrics.js'
+import { openRecorder } from './trace/recorder.js'
 import { VERSION } from './version.js'
 
 export interface ComposeOptions {
   readonly clock?: Clock
   /** Told while a model is pulled or imported. */
   readonly progress?: OpenProgress
+  /** Folder of traces without text; absent: none are written. */
+  readonly record?: string
   /** Tests: answers of the scripted backend. */
   readonly script?: ScriptedDeps['script']
 }
@@ -52,7 +55,8 @@ export interface Program {
 export async function compose(config: Config, options: ComposeOptions = {}): Promise<Program> {
   const clock = options.clock ?? systemClock
   const { model, root, backend } = await opener(config)(config, { ...options, clock })
-  const fleet = [backend]
+  const recorder = options.record === undefined ? undefined : await openRecorder({ folder: options.record, clock })
+  const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
   const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
   const service = createService({
@@ -87,6 +91,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     async stop(drainMs = config.server.drainMs) {
       await server.drain(drainMs)
       await backend.close()
+      await recorder?.close()
       await replies?.close()
       await model.tokenizer.close?.()
       metrics.close()

@@ -103,7 +103,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
   plan: { may: ['core', 'model'] },
-  trace: { may: ['core'] },
+  trace: { may: ['core'], types: ['backend/backend.ts'] },
   simulate: { may: ['core', 'cache', 'plan', 'trace'] },
   client: { may: [] },
   'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick'], contracts: true },

@@ -73,14 +73,20 @@ function backendsOf({ backend = [], workers }: ConfigFlags): readonly { readonly
   return urls.length === 0 ? undefined : urls.map((url) => ({ url: url.includes('://') ? url : `http://${url}` }))
 }
 
-async function serve(flags: ConfigFlags): Promise<void> {
+async function serve(flags: ConfigFlags & { readonly record?: string }): Promise<void> {
   const config = configFrom(flags)
+  const { record } = flags
+  if (record !== undefined && config.backends.length > 0) {
+    throw new UsageError('--record: prompts of other servers are not tokenized here, so there is nothing to record')
+  }
   const log = startLog(config.log.level)
   log.say('info', 'config', { config: maskedConfig(config) })
   const program =
     config.backends.length > 0
       ? await composeFleet(config, { again: () => configFrom(flags) })
-      : await withProgress((progress) => compose(config, { progress }))
+      : await withProgress((progress) =>
+          compose(config, { progress, ...(record !== undefined && { record: resolve(record) }) }),
+        )
   stopOnSignal(log, () => program.stop())
   const url = await program.start()
   log.say('info', `listening on ${url}`, { url, model: program.model })
@@ -169,7 +175,9 @@ const program = new Command('refrain')
   .description('OpenAI-compatible serving of open-weight models with a prefix cache that survives restarts.')
   .version(VERSION)
 
-withConfigFlags(program.command('serve').description('serve the model')).action(serve)
+withConfigFlags(program.command('serve').description('serve the model'))
+  .option('--record <folder>', 'write traces of all sessions here: lengths, times and numbers of blocks, no text')
+  .action(serve)
 
 withConfigFlags(program.command('pull').description("fetch a model's weights").argument('<name>', 'a card of models/'))
   .option('--file <file>', 'take the weights from here')

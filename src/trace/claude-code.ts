@@ -21,6 +21,8 @@ export interface RawTrace {
   /** `local` to the file, or `global`: names mean the same in every file of one `recording`. */
   readonly hash_id_scope?: unknown
   readonly recording?: unknown
+  /** Seconds from the start of the recording. */
+  readonly start?: unknown
   readonly requests?: unknown
 }
 
@@ -56,7 +58,7 @@ export function readClaudeCode(raw: RawTrace, path: string): Trace {
       })
     }
   }
-  walk(raw.requests as RawRequest[], 0, { session: name, at: 'requests' })
+  walk(raw.requests as RawRequest[], numberOf(raw.start ?? 0, `${path}: start`), { session: name, at: 'requests' })
   requests.sort((a, b) => a.at - b.at)
   return { name, blockTokens, requests }
 }
