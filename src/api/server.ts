@@ -95,6 +95,8 @@ export function createApp(options: AppOptions, serverFactory?: FastifyServerFact
     http: { connectionsCheckingInterval: 1000, headersTimeout: options.limits.receiveMs },
     genReqId: () => randomUUID().replaceAll('-', ''),
     requestIdHeader: false,
+    // Ids of backends are URLs, percent-encoded.
+    routerOptions: { maxParamLength: 1024 },
     forceCloseConnections: 'idle',
     return503OnClosing: false,
     clientErrorHandler: refuseSocket,
