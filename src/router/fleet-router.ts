@@ -100,9 +100,18 @@ class Router implements CacheAwareRouter {
     const expected = members.map((member) => this.#expectations.of(query, member, known))
     const home = homeOf(query, identity.session?.member, { members, expected })
     const parent = home === undefined ? identity.parent : undefined
-    const rates = this.#rates(members)
+    this.#sessions.sweep(now)
+    const states = members.map(({ id }) => this.#book.state(id))
+    const rates = ratesOf(members, states)
     const candidates = members.map((member, i) =>
-      this.#score(query, { member, expected: expected[i]!, rate: rates[i]!, home: home ?? parent, now }),
+      this.#score(query, {
+        member,
+        state: states[i]!,
+        expected: expected[i]!,
+        rate: rates[i]!,
+        home: home ?? parent,
+        now,
+      }),
     )
     const situation = { isSide: identity.isSide, home, parent, head: headOf(query) }
     const { candidate, reason } = pick(candidates as unknown as Candidates, situation, this.#options)
@@ -142,11 +151,18 @@ class Router implements CacheAwareRouter {
 
   #score(
     query: RouteQuery,
-    more: { member: Member; expected: Expected; rate: number; home: string | undefined; now: number },
+    more: {
+      member: Member
+      state: MemberState
+      expected: Expected
+      rate: number
+      home: string | undefined
+      now: number
+    },
   ): Candidate {
     const { member, expected, rate, home, now } = more
-    const { ledger } = this.#book.state(member.id)
-    const residents = this.#sessions.residents(member.id, now)
+    const { ledger } = more.state
+    const residents = this.#sessions.residents(member.id)
     const prospect: Prospect = {
       member: member.id,
       request: query.id,
@@ -178,25 +194,6 @@ class Router implements CacheAwareRouter {
       residentHeads: residents.heads.size,
       heads: this.#heads.countAt(member.id),
     }
-  }
-
-  /**
-   * Tokens a second of each. Of one that was not observed it is what the others do, in proportion to what they are
-   * configured to do: to compare an observed rate with an assumed one would send everything one way.
-   */
-  #rates(members: readonly Pick<Member, 'id' | 'rates'>[]): number[] {
-    let factors = 0
-    let observed = 0
-    const own = members.map(({ id, rates }) => {
-      const { rate } = this.#book.state(id).ledger
-      if (rate !== undefined) {
-        factors += rate / rates.prefillTokensPerSecond
-        observed++
-      }
-      return rate
-    })
-    const factor = observed === 0 ? 1 : factors / observed
-    return members.map(({ rates }, i) => own[i] ?? factor * rates.prefillTokensPerSecond)
   }
 
   // --- being told ----------------------------------------------------------------------------------------------------
@@ -317,7 +314,7 @@ class Router implements CacheAwareRouter {
       prefillTokensPerSecond: rate,
       knowledge: level,
       ...(error !== undefined && { predictionError: error }),
-      sessions: this.#sessions.residents(id, now).sessions,
+      sessions: this.#sessions.residents(id).sessions,
       ...(Number.isFinite(memory.capacity) && { capacityTokens: Math.round(memory.capacity) }),
     }
   }
@@ -382,6 +379,22 @@ function homeOf(
   if (at >= 0 && own(at) > 0) return home
   const most = members.reduce((best, _, i) => (own(i) > own(best) ? i : best), 0)
   return own(most) >= (promptTokens - head) / 2 ? members[most]!.id : home
+}
+
+/**
+ * Tokens a second of each. Of one that was not observed it is what the others do, in proportion to what they are
+ * configured to do: to compare an observed rate with an assumed one would send everything one way.
+ */
+function ratesOf(members: readonly Member[], states: readonly MemberState[]): number[] {
+  let factors = 0
+  let observed = 0
+  for (const [i, { ledger }] of states.entries()) {
+    if (ledger.rate === undefined) continue
+    factors += ledger.rate / members[i]!.rates.prefillTokensPerSecond
+    observed++
+  }
+  const factor = observed === 0 ? 1 : factors / observed
+  return members.map(({ rates }, i) => states[i]!.ledger.rate ?? factor * rates.prefillTokensPerSecond)
 }
 
 function scoreOf({ member, ttftMs, overlapTokens, parts }: Candidate): Score {

@@ -10,7 +10,7 @@ import type { Medium, PromptBlocks } from './contract.js'
 export interface PreciseIndex extends EventSink {
   /** Undefined: its events are not followed. */
   state(member: string): FollowState | undefined
-  /** For one prompt; finds what all members hold of it at once. */
+  /** For one prompt; finds what all members hold of it at once, when first asked of. Good until the index changes. */
   lookup(blocks: readonly PromptBlocks[]): PreciseLookup
   readonly bytes: number
 }
@@ -33,6 +33,8 @@ const UNHEARD: FollowState = { connected: false, complete: false, blockTokens: [
 
 class Index implements PreciseIndex {
   readonly #table = new BlockTable()
+  /** Of the lookup that goes on; one ends before the next begins. */
+  #rows = new Int32Array(1024)
   readonly #members = new Map<string, Followed>()
 
   get bytes(): number {
@@ -73,13 +75,18 @@ class Index implements PreciseIndex {
     return followed
   }
 
+  #rowsFor(count: number): Int32Array {
+    if (this.#rows.length < count) this.#rows = new Int32Array(2 * count)
+    return this.#rows.subarray(0, count).fill(UNKNOWN)
+  }
+
   lookup(blocks: readonly PromptBlocks[]): PreciseLookup {
     const media = this.#table.media
     const found = new Map<PromptBlocks, readonly Uint32Array[]>()
     const depthsIn = (prompt: PromptBlocks): readonly Uint32Array[] => {
       const known = found.get(prompt)
       if (known !== undefined) return known
-      const fronts = new Fronts(this.#table, prompt.keys)
+      const fronts = new Fronts(this.#table, prompt.keys, this.#rowsFor(prompt.keys.length >>> 1))
       // In the nearest medium, in that or the next one, and so on.
       const depths = media.map((_, i) => fronts.depths(media.slice(0, i + 1)))
       found.set(prompt, depths)
@@ -116,10 +123,11 @@ class Fronts {
   /** Rows of the prompt's blocks, as far as they were looked up. */
   readonly #rows: Int32Array
 
-  constructor(table: BlockTable, keys: Uint32Array) {
+  /** `rows`: one for each block, `UNKNOWN`. */
+  constructor(table: BlockTable, keys: Uint32Array, rows: Int32Array) {
     this.#table = table
     this.#keys = keys
-    this.#rows = new Int32Array(keys.length >>> 1).fill(UNKNOWN)
+    this.#rows = rows
   }
 
   /** Blocks from the front that each member, by its bit, holds in any of `media`. */

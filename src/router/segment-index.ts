@@ -13,6 +13,8 @@ export interface SegmentIndexOptions {
 /** A front that was sent: who has it, and since how much of other text. */
 interface Segment<Owner> {
   usedAt: number
+  /** `usedAt` when the clock's hand came by. */
+  seenAt: number
   /** Pairs: the member's number, and what it had computed, in tokens, when it last got this front. */
   readonly holders: number[]
   /** Whose conversation it is a part of; undefined: a head, which is everybody's. */
@@ -51,6 +53,7 @@ export class SegmentIndex<Owner> {
   /** By scope, then by hash; in the order of arrival. */
   readonly #scopes = new Map<string, Map<string, Segment<Owner>>>()
   #size = 0
+  readonly #hand = this.#walk()
 
   constructor(options: SegmentIndexOptions) {
     this.#options = options
@@ -68,26 +71,22 @@ export class SegmentIndex<Owner> {
   ): SegmentMatch<Owner> {
     const segments = this.#scopes.get(scope)
     if (segments === undefined) return NOTHING
+    const search = new Search<Owner>((i) => {
+      const segment = segments.get(chain.hashes[i] as string)
+      return segment !== undefined && now - segment.usedAt <= this.#options.ttlMs ? segment : undefined
+    }, memoryOf)
+    const last = search.lastOf(chain.hashes.length)
+    if (last < 0) return NOTHING
+    search.down(last)
+    // After a restart the head and the last prompts are known, and nothing between.
+    if (chain.head > 0) search.see(Math.min(chain.head - 1, last))
     const tokens = new Map<number, number>()
     const pending = new Map<number, number>()
-    let owner: Owner | undefined
-    let depth = 0
-    // Those between may have been forgotten, or were never told: a hash covers all before it.
-    for (let i = 0; i < chain.hashes.length; i++) {
-      const segment = segments.get(chain.hashes[i] as string)
-      if (segment === undefined || now - segment.usedAt > this.#options.ttlMs) continue
-      depth = i + 1
-      const { holders } = segment
-      for (let at = 0; at < holders.length; at += 2) {
-        const index = holders[at] as number
-        const computed = holders[at + 1] as number
-        const memory = memoryOf(index)
-        if (isHeld(computed, memory)) tokens.set(index, chain.tokens[i] as number)
-        if (computed > memory.pendingAbove) pending.set(index, chain.tokens[i] as number)
-      }
-      owner = segment.owner
+    for (const [index, front] of search.fronts) {
+      if (front.held >= 0) tokens.set(index, chain.tokens[front.held] as number)
+      if (front.pending >= 0) pending.set(index, chain.tokens[front.pending] as number)
     }
-    return { depth, owner, tokens, pending }
+    return { depth: last + 1, owner: search.owner, tokens, pending }
   }
 
   /** The whole of `chain` was sent to a member; what stands behind the head is `owner`'s, unless it was another's before. */
@@ -99,11 +98,12 @@ export class SegmentIndex<Owner> {
       this.#scopes.set(scope, segments)
     }
     const last = chain.hashes.length - 1
+    const before = this.#size
     for (let i = 0; i <= last; i++) {
       const hash = chain.hashes[i] as string
       let segment = segments.get(hash)
       if (segment === undefined) {
-        segment = { usedAt: now, holders: [], owner: undefined }
+        segment = { usedAt: now, seenAt: Number.NEGATIVE_INFINITY, holders: [], owner: undefined }
         segments.set(hash, segment)
         this.#size++
       }
@@ -111,7 +111,7 @@ export class SegmentIndex<Owner> {
       if (i >= chain.head) segment.owner = i === last ? owner : (segment.owner ?? owner)
       holdAt(segment.holders, memory)
     }
-    if (this.#size > this.#options.segments) this.#shrink(now)
+    if (this.#size > this.#options.segments) this.#shrink(this.#size - before)
   }
 
   /** A front of `chain` turned out to be gone, or never to have been there: all behind `depth` segments. */
@@ -132,25 +132,115 @@ export class SegmentIndex<Owner> {
     return at < 0 ? undefined : memory.computed - (holders![at + 1] as number)
   }
 
-  /** Lets go of an eighth, oldest arrivals first; those that were used since go to the end instead. */
-  #shrink(now: number): void {
-    const target = Math.floor(this.#options.segments * 0.875)
-    for (let recentMs = this.#options.ttlMs / 2; this.#size > target; recentMs /= 4) {
+  /**
+   * The hand of a clock goes round and lets go of what was not used since it came by last: a few steps for every new
+   * segment, never all at once.
+   */
+  #shrink(added: number): void {
+    const { segments: max } = this.#options
+    for (let steps = STEPS * (added + 1); steps > 0 && this.#size > max; steps--) {
+      const { segments, hash, segment } = this.#hand.next().value as Visit<Owner>
+      const isUsed = segment.usedAt > segment.seenAt && this.#size <= max * SLACK
+      if (isUsed) segment.seenAt = segment.usedAt
+      else if (segments.delete(hash)) this.#size--
+    }
+  }
+
+  *#walk(): Generator<Visit<Owner>, never> {
+    for (;;) {
       for (const [scope, segments] of this.#scopes) {
-        for (let left = segments.size; left > 0 && this.#size > target; left--) {
-          const [hash, segment] = segments.entries().next().value as [string, Segment<Owner>]
-          segments.delete(hash)
-          if (now - segment.usedAt < recentMs && recentMs > 1) segments.set(hash, segment)
-          else this.#size--
-        }
+        for (const [hash, segment] of segments) yield { segments, hash, segment }
         if (segments.size === 0) this.#scopes.delete(scope)
       }
     }
   }
 }
 
-function isHeld(computedThen: number, { computed, capacity, clearedBelow }: CacheMemory): boolean {
-  return computedThen >= clearedBelow && computed - computedThen <= capacity
+/** Of the clock's hand, for every new segment; and by how much the bound may be passed while all are in use. */
+const STEPS = 8
+const SLACK = 1.125
+
+interface Visit<Owner> {
+  readonly segments: Map<string, Segment<Owner>>
+  readonly hash: string
+  readonly segment: Segment<Owner>
+}
+
+/** The last segments of a chain that one member holds, and that were sent there lately; -1: none. */
+interface Front {
+  /** What a front must have been sent after to be there still. */
+  readonly heldFrom: number
+  readonly pendingAbove: number
+  held: number
+  pending: number
+}
+
+function frontOf({ computed, capacity, clearedBelow, pendingAbove }: CacheMemory): Front {
+  return { heldFrom: Math.max(clearedBelow, computed - capacity), pendingAbove, held: -1, pending: -1 }
+}
+
+/** Segments of one leap. */
+const LEAP = 16
+
+/**
+ * Goes through a chain from its last known segment to the first, in leaps: who got a prompt got all that stands before, so
+ * that between two segments only members need a closer look that have the one and not the other.
+ */
+class Search<Owner> {
+  readonly fronts = new Map<number, Front>()
+  owner: Owner | undefined
+  readonly #segmentAt: (i: number) => Segment<Owner> | undefined
+  readonly #memoryOf: (index: number) => CacheMemory
+
+  constructor(segmentAt: (i: number) => Segment<Owner> | undefined, memoryOf: (index: number) => CacheMemory) {
+    this.#segmentAt = segmentAt
+    this.#memoryOf = memoryOf
+  }
+
+  /** The last known one of the first `count` segments; -1: none is. */
+  lastOf(count: number): number {
+    for (let i = count - 1; i >= 0; i--) {
+      const segment = this.#segmentAt(i)
+      if (segment === undefined) continue
+      this.owner = segment.owner
+      return i
+    }
+    return -1
+  }
+
+  down(last: number): void {
+    this.see(last)
+    for (let above = last; above > 0; ) {
+      const at = Math.max(0, above - LEAP)
+      if (this.see(at)) for (let i = at + 1; i < above; i++) this.see(i)
+      above = at
+    }
+  }
+
+  /** Looks at one segment. Returns whether a member has it that has none of those behind it. */
+  see(i: number): boolean {
+    const holders = this.#segmentAt(i)?.holders
+    if (holders === undefined) return false
+    let isNew = false
+    for (let at = 0; at < holders.length; at += 2) {
+      const index = holders[at] as number
+      const computed = holders[at + 1] as number
+      let front = this.fronts.get(index)
+      if (front === undefined) {
+        front = frontOf(this.#memoryOf(index))
+        this.fronts.set(index, front)
+      }
+      if (computed >= front.heldFrom && i > front.held) {
+        isNew ||= front.held < 0
+        front.held = i
+      }
+      if (computed > front.pendingAbove && i > front.pending) {
+        isNew ||= front.pending < 0
+        front.pending = i
+      }
+    }
+    return isNew
+  }
 }
 
 function placeOf(holders: readonly number[], index: number): number {

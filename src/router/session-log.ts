@@ -31,6 +31,8 @@ export interface SessionLog extends SessionStore {
 const WRITE_MS = 500
 /** The file is written anew when it is so many times as large as what counts of it, and no smaller than this. */
 const SLACK = 4
+/** The bound is passed by one in so many. */
+const BATCHES = 16
 const MIN_REWRITE_BYTES = 1024 * 1024
 
 /** Opens the log, and makes the folder where there is none. Never throws: a disk that fails is a note. */
@@ -103,8 +105,11 @@ class Log implements SessionLog {
   #keep(key: string, line: string): void {
     this.#lines.set(key, line)
     this.#lineBytes += line.length + 1
+    const { max } = this.#options
+    if (this.#lines.size <= max + max / BATCHES) return
+    // In batches: to find the first of a map that changes takes a search.
     for (const oldest of this.#lines.keys()) {
-      if (this.#lines.size <= this.#options.max) return
+      if (this.#lines.size <= max) return
       this.#forget(oldest)
     }
   }

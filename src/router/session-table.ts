@@ -43,6 +43,10 @@ export interface Residents {
   readonly heads: Map<string, number>
 }
 
+/** Between two looks at who is still active. */
+const SWEEP_MS = 500
+/** A bound that is passed is met again with room for one in so many. */
+const BATCHES = 16
 /** New tokens of a turn, before any was seen. */
 const FIRST_STEP_TOKENS = 300
 
@@ -58,6 +62,8 @@ export class SessionTable {
 
   /** New tokens of anybody's turn: what a new session is expected to ask. */
   #typicalStep = FIRST_STEP_TOKENS
+  #sweptAt = 0
+  #boundAt = 0
 
   constructor(options: SessionTableOptions, dropped: (session: Session) => void = () => undefined) {
     this.#options = options
@@ -154,8 +160,8 @@ export class SessionTable {
     if (this.#active.delete(session)) this.#active.add(session)
   }
 
-  residents(member: string, now: number): Residents {
-    this.#sweep(now)
+  /** Of `member`; call `sweep` before a round of it. */
+  residents(member: string): Residents {
     return this.#residentsOf(member)
   }
 
@@ -178,7 +184,10 @@ export class SessionTable {
     else residents.heads.delete(session.head)
   }
 
-  #sweep(now: number): void {
+  /** Puts sessions to rest that had no turn for long. To find the first of a set that changes is not free: now and then. */
+  sweep(now: number): void {
+    if (now - this.#sweptAt < SWEEP_MS) return
+    this.#sweptAt = now
     for (const session of this.#active) {
       if (now - session.usedAt <= this.#options.activeMs) return
       if (session.inFlight > 0) {
@@ -192,12 +201,15 @@ export class SessionTable {
     }
   }
 
+  /** Lets go of the oldest in batches: the first of a map that changes takes a search. */
   #bound(now: number): void {
+    const { max, ttlMs } = this.#options
+    if (this.#sessions.size <= max && now - this.#boundAt < ttlMs / BATCHES) return
+    this.#boundAt = now
+    const target = this.#sessions.size <= max ? max : Math.floor(max * (1 - 1 / BATCHES))
     for (const session of this.#sessions.values()) {
-      const isOld = now - session.usedAt > this.#options.ttlMs
-      if (this.#sessions.size <= this.#options.max && !isOld) return
-      if (session.inFlight > 0 && this.#sessions.size <= 2 * this.#options.max) return
-      this.remove(session.key)
+      if (this.#sessions.size <= target && now - session.usedAt <= ttlMs) return
+      if (session.inFlight === 0 || this.#sessions.size > 2 * max) this.remove(session.key)
     }
   }
 }
