@@ -216,7 +216,7 @@ describe('the engine forms', () => {
     ['qwen3', 'Q6_K'],
   ] as const)('%s %s: prefill in chunks, then decode of several rows', async (architecture, quantization) => {
     const path = await toy({ architecture, quantization })
-    const { directory, shape } = await build(path, 'fp32', ['prefill', 'decode'])
+    const { directory, shape } = await build(path, 'fp32', ['prefill', 'decode', 'split'])
     const layout = { layers: shape.layers, kvHeads: shape.kvHeads, headDim: shape.headDim, dtype: 'fp32' } as const
     const options = { directory, layout, vocabSize: shape.vocabSize, decodeRows: DECODE_ROWS }
     const runner = await openRunner({ ...options, threads: 1, provider: 'cpu' })
