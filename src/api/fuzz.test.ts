@@ -18,6 +18,12 @@ const AT_ONCE = 50
 /** Far above what one takes, far below what a person would call a hang. */
 const SLOW_MS = 5000
 
+/** Of this process, the server's in it: other work on the machine does not count. */
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1000
+}
+
 let program: Program
 beforeAll(async () => {
   program = await scriptedProgram({ 'backend.options': { answer: 'An answer of some words.' } })
@@ -288,7 +294,7 @@ test.each(Object.values(dialects) as Dialect[])(
     let slowest = 0
     for (let i = 0; i < DECODED; i++) {
       const body = mutate(seeds[random.below(seeds.length)] as object, random)
-      const started = performance.now()
+      const started = cpuMs()
       try {
         expect(dialect.decode(readBody(body), envelope).requests.length).toBeGreaterThan(0)
         counts.taken++
@@ -297,7 +303,7 @@ test.each(Object.values(dialects) as Dialect[])(
         if (!isRefusal) throw new Error(`${dialect.path} ${String(body).slice(0, 500)}`, { cause: error })
         counts.refused++
       }
-      slowest = Math.max(slowest, performance.now() - started)
+      slowest = Math.max(slowest, cpuMs() - started)
     }
     expect(slowest).toBeLessThan(SLOW_MS)
     // Both kinds must be there, or the mutations test nothing.
@@ -314,14 +320,14 @@ test(`${COUNT} mutated bodies: a well-formed answer each, in time, and no fault 
   const one = async () => {
     const [path, seed] = SEEDS[random.below(SEEDS.length)] as [string, object]
     const body = mutate(seed, random)
-    const started = performance.now()
+    const started = cpuMs()
     const reply = await post(program, path, body)
     const problem = path.startsWith('/v1/messages')
       ? messageProblemOf(reply.status, reply.text)
       : problemOf(reply.status, reply.text)
     if (problem !== undefined)
       throw new Error(`${problem}: ${path} ${String(body).slice(0, 500)} -> ${reply.text.slice(0, 500)}`)
-    expect(performance.now() - started).toBeLessThan(SLOW_MS)
+    expect(cpuMs() - started).toBeLessThan(SLOW_MS)
     statuses.set(reply.status, (statuses.get(reply.status) ?? 0) + 1)
   }
   for (let done = 0; done < COUNT; done += AT_ONCE) await Promise.all(Array.from({ length: AT_ONCE }, one))
@@ -361,11 +367,11 @@ test.each([
   ['a long stop string against a long answer', `{${messages},"stop":"${'a'.repeat(512)}"}`],
   ['a long model name', `{${messages},"model":"${'a'.repeat(1_000_000)}"}`],
 ])('%s: answered in time', async (_, body) => {
-  const started = performance.now()
+  const started = cpuMs()
   const reply = await post(program, '/v1/chat/completions', body)
   expect(problemOf(reply.status, reply.text)).toBeUndefined()
   expect(reply.status).toBeLessThan(500)
-  expect(performance.now() - started).toBeLessThan(SLOW_MS)
+  expect(cpuMs() - started).toBeLessThan(SLOW_MS)
 })
 
 test.each([
@@ -382,11 +388,11 @@ test.each([
   ['a deep schema', `{"input":"a","text":{"format":{"type":"json_schema","schema":{"a":${deep('[', ']', 500_000)}}}}}`],
   ['deep metadata, to be repeated', `{"input":"a","metadata":{"a":${deep('[', ']', 100_000)}},"stream":true}`],
 ])('Responses, %s: answered in time', async (_, body) => {
-  const started = performance.now()
+  const started = cpuMs()
   const reply = await post(program, '/v1/responses', body)
   expect(problemOf(reply.status, reply.text)).toBeUndefined()
   expect(reply.status).toBeLessThan(500)
-  expect(performance.now() - started).toBeLessThan(SLOW_MS)
+  expect(cpuMs() - started).toBeLessThan(SLOW_MS)
 })
 
 test.each([
@@ -415,10 +421,10 @@ test.each([
     `{"max_tokens":1,"messages":[{"role":"user","content":[${Array(50_000).fill('{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}').join()}]}]}`,
   ],
 ])('Messages, %s: answered in time', async (_, body) => {
-  const started = performance.now()
+  const started = cpuMs()
   const reply = await post(program, '/v1/messages', body)
   expect(messageProblemOf(reply.status, reply.text)).toBeUndefined()
-  expect(performance.now() - started).toBeLessThan(SLOW_MS)
+  expect(cpuMs() - started).toBeLessThan(SLOW_MS)
 })
 
 /** Errors of Anthropic's shape, and messages that end. */
