@@ -16,6 +16,14 @@ async function house(options: HouseOptions = {}): Promise<FleetHouse> {
   return made
 }
 
+/** A stream of `text` and no more. */
+function streamed(text: string): StubAnswer {
+  return (_, response) => {
+    beginStream(response)
+    response.end(text)
+  }
+}
+
 /** Every stub does `bad` once, whichever is asked first; the other one answers. */
 function badFirst({ stubs }: FleetHouse, bad: StubAnswer): void {
   let was = false
@@ -56,9 +64,10 @@ describe('another backend is tried', () => {
         response.end('data: {"error": {"message": "dead", "code": 500}}\n\ndata: [DONE]\n\n')
       },
     ],
-    ['where it ends a stream that has nothing', (_, response) => (beginStream(response), response.end())],
-    ['where it says [DONE] and nothing else', (_, response) => (beginStream(response), response.end(': x\n\n'))],
-    ['where it sends garbage as a stream', (_, response) => (beginStream(response), response.end('data: <html>\n\n'))],
+    ['where it ends a stream that has nothing', streamed('')],
+    ['where it says [DONE] and nothing else', streamed('data: [DONE]\n\n')],
+    ['where it says nothing but comments', streamed(': x\n\n')],
+    ['where it sends garbage as a stream', streamed('data: <html>\n\n')],
     ['where it sends no stream', (_, response) => response.end('<html></html>')],
     ['where it speaks no HTTP', (_, __, socket) => socket.end('SSH-2.0-OpenSSH_9\r\n')],
     ['where it hangs', () => undefined],
@@ -82,7 +91,7 @@ describe('another backend is tried', () => {
     expect(dataOf(text).at(-1)).toBe('[DONE]')
   })
 
-  test.each(failures.filter(([name]) => !/role|event|\[DONE\]|stream|content|headers/.test(name)))(
+  test.each(failures.filter(([name]) => !/role|event|\[DONE\]|comments|stream|content|headers/.test(name)))(
     'for an answer that is no stream: %s',
     async (_, bad) => {
       const made = await house({ config: { 'fleet.firstTokenMs': 150 } })
@@ -190,6 +199,20 @@ describe('nothing else is tried', () => {
     expect(dataOf(text).at(-1)).toBe('[DONE]')
   })
 
+  test('where the server shuts down: what runs ends in-band', async () => {
+    const made = await house({ stubs: [{}] })
+    made.stubs[0]!.answer = (_, response) => {
+      beginStream(response)
+      response.write(ROLE + chunk({ content: 'half' }))
+    }
+    const answer = await made.chat({ stream: true })
+    const reading = answer.text()
+    await made.close()
+    const text = await reading
+    expect(saidIn(text)).toBe('half')
+    expect(JSON.parse(dataOf(text).at(-1) as string).error.code).toBe('draining')
+  })
+
   test('where all are down: an error with a time to come again', async () => {
     const made = await house()
     for (const stub of made.stubs) stub.answer = (_, __, socket) => socket.resetAndDestroy()
@@ -211,6 +234,19 @@ describe('nothing else is tried', () => {
 })
 
 describe('errors have the shape of their dialect', () => {
+  test('whatever shape a backend has for paths, methods and the like', async () => {
+    const { chat, post, stubs } = await house({ stubs: [{}] })
+    stubs[0]!.answer = (_, response) => response.writeHead(404).end('{"detail":"Not Found"}')
+    const openai = await chat()
+    expect(openai.status).toBe(404)
+    expect(await openai.json()).toMatchObject({ error: { message: 'Not Found', param: null } })
+    stubs[0]!.answer = (_, response) => response.writeHead(413).end('<html>too large</html>')
+    const anthropic = await post('/v1/messages', { model: 'm', messages: [] })
+    expect(anthropic.status).toBe(413)
+    expect(await anthropic.json()).toMatchObject({ type: 'error', error: { message: 'the backend answers 413' } })
+    expect(anthropic.headers.get('request-id')).toBe(anthropic.headers.get('x-request-id'))
+  })
+
   test('Anthropic', async () => {
     const made = await house()
     const refused = await made.post('/v1/messages', { model: 'other', messages: [] })

@@ -1,6 +1,7 @@
 // A fleet from the client's socket to the upstreams' and back: what goes through as it came, what is set in it by kind,
 // what usage says, whom a tenant shares with.
 
+import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { about, dataOf, type FleetHouse, fleetHouse, type HouseOptions, until } from './testing/fleet-house.js'
 import { beginStream, chunk, saying, usageChunk } from './testing/stub-upstream.js'
@@ -72,6 +73,29 @@ describe('a body', () => {
       stop.abort()
       await until(() => stubs[0]!.aborted > before)
     }
+  })
+})
+
+describe('a client that reads slowly', () => {
+  test('is cut off once too much waits for it, and the work with it', async () => {
+    const { url, stubs } = await house({ stubs: [{}], config: { 'limits.unsentBytes': 100_000 } })
+    stubs[0]!.answer = (_, response) => {
+      beginStream(response)
+      const text = chunk({ content: 'x'.repeat(10_000) })
+      const more = () => {
+        for (let i = 0; i < 10; i++) response.write(text)
+        if (!response.destroyed) setImmediate(more)
+      }
+      more()
+    }
+    const { hostname, port } = new URL(url)
+    const socket = connect(Number(port), hostname)
+    const body = '{"model":"m","messages":[],"stream":true}'
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: ${hostname}\r\ncontent-type: application/json`
+    socket.on('error', () => undefined)
+    socket.write(`${head}\r\ncontent-length: ${body.length}\r\n\r\n${body}`)
+    await until(() => stubs[0]!.aborted > 0)
+    socket.destroy()
   })
 })
 
@@ -151,6 +175,14 @@ describe('keys and tenants', () => {
       expect(headers).not.toHaveProperty('cookie')
       expect(JSON.stringify(headers)).not.toContain('key-of-a')
     }
+  })
+
+  test('that a backend refuses the key of the config is not told as the fault of the client', async () => {
+    const { chat, stubs } = await house({ stubs: [{}], entries: [{ apiKey: 'upstream-key' }] })
+    stubs[0]!.answer = (_, response) => response.writeHead(401).end('{"error":"Unauthorized"}')
+    const answer = await chat()
+    expect(answer.status).toBe(500)
+    expect(((await answer.json()) as { error: object }).error).toMatchObject({ code: 'engine_failed' })
   })
 
   test('it is sent on where the config says so', async () => {

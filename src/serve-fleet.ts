@@ -196,7 +196,10 @@ class Passing {
   #judge(ending: Failure['ending'], placement: MemberPlacement, telling: Telling): Forwarded | undefined {
     const { id } = placement.member
     const isAnswer = ending.kind === 'whole' && !isFailure(ending)
-    if (isAnswer && this.#soFar === undefined) return refusalOf(ending, telling)
+    if (isAnswer && this.#soFar === undefined) {
+      checkKey(ending.status, remoteOf(this.#parts, placement)) // engine_failed
+      return telling.isTranslated ? refused(ending) : wholeOf(ending)
+    }
     this.#failure = { ending, member: id }
     if (ending.kind === 'fault' && ending.stale && this.#tried === 0) {
       // The server closed an idle connection just then: it is not down, and its cache is worth another try.
@@ -248,9 +251,14 @@ function errorOf({ ending, member }: Failure): RefrainError {
   return new RefrainError('engine_failed', `the backend ${member} failed: ${what}`, { retryAfterMs: 1000 })
 }
 
-/** A refusal as the backend words it; where it was asked in another dialect, as ours. */
-function refusalOf(ending: Extract<Ending, { kind: 'whole' }>, { isTranslated }: Telling): Forwarded {
-  if (!isTranslated) return wholeOf(ending)
+/** That a backend refuses the key of our config is nothing that a client could mend. @throws RefrainError */
+function checkKey(status: number, { id, options }: Remote): void {
+  if ((status !== 401 && status !== 403) || options.forwardAuthorization) return
+  throw new RefrainError('engine_failed', `the backend ${id} refuses the key that it gets from the config`)
+}
+
+/** A refusal of a chat, in the words of the backend. @throws RefrainError */
+function refused(ending: Extract<Ending, { kind: 'whole' }>): never {
   const text = ending.body.toString('utf8', 0, 16_384)
   const said = /"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)"/.exec(text)?.[1]
   const message = said === undefined ? `the backend answers ${ending.status}` : JSON.parse(`"${said}"`)

@@ -123,6 +123,8 @@ export interface Translation {
   event(event: GenerateEvent): string
   /** Behind the last event: of a stream its ending, else the whole body. */
   end(): string
+  /** Paths of fields that have no effect here. */
+  readonly ignored: readonly string[]
   /** In-band, in place of what would have come. */
   failure(error: unknown): string
 }

@@ -7,6 +7,7 @@ import type { RouteQuery } from '../router/contract.js'
 import { edited, forwardBody } from './body-edit.js'
 import type { BodyScan } from './body-scan.js'
 import type { ApiLimits, BodySetting, FleetService, Forward, ForwardBody, Translation } from './contract.js'
+import { ignoredHeader } from './generate-route.js'
 import { queryOf } from './route-query.js'
 import { translatable, translate } from './translate.js'
 
@@ -17,7 +18,7 @@ export interface Asking {
   /** Without the query. */
   readonly path: string
   /** Of the answer: the request's id is among them. */
-  readonly headers: Readonly<Record<string, string>>
+  readonly headers: Record<string, string>
   readonly bytes: Buffer
   readonly scan: BodyScan
   /** False: an upload, which is sent on unread. */
@@ -107,6 +108,11 @@ function translating(asking: Asking, query: RouteQuery, { limits, forceUsage }: 
   const family = parentSession === undefined ? {} : { parentSession }
   const envelope = { id, tenant: tenant as Tenant, session, ...family, requestClass, priority, limits }
   return {
-    translate: (): Translation => translate({ dialect, bytes, envelope, model, about: { model, forceUsage } }),
+    translate: (): Translation => {
+      const translation = translate({ dialect, bytes, envelope, model, about: { model, forceUsage } })
+      const names = ignoredHeader(translation.ignored)
+      if (names !== '') asking.headers['x-refrain-ignored'] = names
+      return translation
+    },
   }
 }

@@ -7,6 +7,8 @@ import { errorBody } from './dialect/openai-shape.js'
 
 export interface FailureShape {
   body(error: unknown, requestId: string): string
+  /** Whether a backend's refusal has this shape. */
+  fits(body: string): boolean
   /** `written`: the first and the last bytes of the stream so far. */
   event(error: unknown, written: Written): string
   /** What is sent after a silence. */
@@ -19,13 +21,17 @@ export interface Written {
   readonly last?: Buffer | string | undefined
 }
 
+const hasError = (body: string) => /"error"\s*:\s*\{/.test(body)
+
 const openai: FailureShape = {
+  fits: hasError,
   body: (error) => errorBody(error),
   event: (error) => `data: ${errorBody(error)}\n\n`,
   keepalive: ': keepalive\n\n',
 }
 
 const anthropic: FailureShape = {
+  fits: (body) => hasError(body) && /"type"\s*:\s*"error"/.test(body),
   body: anthropicError,
   event: (error, { id }) => `event: error\ndata: ${anthropicError(error, id)}\n\n`,
   // The only sign of life that this API's clients know.
@@ -33,6 +39,7 @@ const anthropic: FailureShape = {
 }
 
 const responses: FailureShape = {
+  fits: hasError,
   body: (error) => errorBody(error),
   event(error, { first, last }) {
     const id = /"id":\s?"(resp_[\w-]+)"/.exec(headOf(first))?.[1] ?? 'resp_0'

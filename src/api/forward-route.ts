@@ -42,6 +42,9 @@ export type ForwardHandler = (request: IncomingMessage, response: ServerResponse
 
 const CLIENT_GONE_STATUS = 499
 
+/** Of a refusal, as much as is looked at. */
+const LOOK_BYTES = 16_384
+
 /** One request, as far as it has come. */
 interface Passage {
   readonly id: string
@@ -114,7 +117,7 @@ function begun(request: IncomingMessage, response: ServerResponse, clock: Clock)
     response,
     stop: new AbortController(),
     shape: shapeOf(path),
-    headers: { 'x-request-id': isHarmless ? sentId : id },
+    headers: idHeaders(path, isHarmless ? sentId : id),
     tenant: undefined,
     query: undefined,
     stream: undefined,
@@ -123,6 +126,11 @@ function begun(request: IncomingMessage, response: ServerResponse, clock: Clock)
     last: undefined,
     failure: undefined,
   }
+}
+
+/** Anthropic's clients know it by another name. */
+function idHeaders(path: string, id: string): Record<string, string> {
+  return path.startsWith('/v1/messages') ? { 'x-request-id': id, 'request-id': id } : { 'x-request-id': id }
 }
 
 function checkHeaders({ headers, method }: IncomingMessage): void {
@@ -215,19 +223,28 @@ function answer(passage: Passage, forwarded: Forwarded): void {
   // It came after the first keepalive: its status can no longer be told.
   if (stream?.isOpen === true) throw refusalOf(forwarded)
   stream?.stop()
-  const { status, body, usage } = forwarded
+  const { status, usage } = forwarded
+  const body = shaped(passage, forwarded)
   response.writeHead(status, {
     ...forwarded.headers,
     ...headers,
     ...(usage?.cachedTokens !== undefined && { 'x-refrain-cache': cacheHeader(usage) }),
+    ...(body !== forwarded.body && { 'content-type': 'application/json; charset=utf-8' }),
     'content-length': body.length,
   })
   response.end(body)
 }
 
+/** A refusal in the dialect's shape: servers have others for paths, methods and keys. */
+function shaped({ shape, path, headers }: Passage, forwarded: Extract<Forwarded, { kind: 'whole' }>): Buffer {
+  const { status, body } = forwarded
+  if (status < 400 || !GENERATING.has(path) || shape.fits(body.toString('latin1', 0, LOOK_BYTES))) return body
+  return Buffer.from(shape.body(refusalOf(forwarded), headers['x-request-id'] as string))
+}
+
 /** What a backend refused with, as an error of ours: it is told in-band. */
 function refusalOf({ status, body }: Extract<Forwarded, { kind: 'whole' }>): RefrainError {
-  const message = /"message":\s*"((?:[^"\\]|\\.)*)"/.exec(body.toString('utf8', 0, 16_384))?.[1]
+  const message = /"(?:message|detail|error)":\s*"((?:[^"\\]|\\.)*)"/.exec(body.toString('utf8', 0, LOOK_BYTES))?.[1]
   const code = status === 429 ? 'queue_full' : status >= 500 ? 'engine_failed' : 'invalid_request'
   return new RefrainError(code, message === undefined ? `the backend answers ${status}` : JSON.parse(`"${message}"`))
 }

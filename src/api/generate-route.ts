@@ -99,8 +99,13 @@ const IGNORED_CHARS = 1024
 
 export function nameIgnored({ ignored }: Pick<Decoded, 'ignored'>, reply: FastifyReply): void {
   if (ignored.length === 0) return
+  reply.header('x-refrain-ignored', ignoredHeader(ignored))
+}
+
+/** '' where nothing is ignored. */
+export function ignoredHeader(ignored: readonly string[]): string {
   const names = ignored.map((path) => path.slice(0, 128).replace(/[^\w.[\]-]/g, '?'))
-  reply.header('x-refrain-ignored', names.join(', ').slice(0, IGNORED_CHARS))
+  return names.join(', ').slice(0, IGNORED_CHARS)
 }
 
 function reportUnknown(failure: unknown): void {

@@ -34,10 +34,12 @@ export function translate({ dialect, bytes, envelope, model, about }: Translatin
   const decoded = dialect.decode(readBody(bytes), envelope)
   const scan = new BodyScan(Buffer.from(chatJson({ ...decoded.requests[0], model })))
   const told = { ...about, id: dialect.idPrefix + envelope.id, created: Math.floor(Date.now() / 1000) }
+  const { ignored } = decoded
   if (decoded.stream) {
     const encoder = decoded.streamEncoder(told)
     return {
       body: forwardBody(scan),
+      ignored,
       event: (event) => encoder.event(event),
       end: () => encoder.ending,
       failure: (error) => encoder.failure(error),
@@ -46,6 +48,7 @@ export function translate({ dialect, bytes, envelope, model, about }: Translatin
   const encoder = decoded.bodyEncoder(told)
   return {
     body: forwardBody(scan),
+    ignored,
     event(event) {
       encoder.event(event)
       return ''

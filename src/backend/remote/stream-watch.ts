@@ -102,6 +102,9 @@ export class StreamWatch {
         if (!this.#options.hidesUsage) this.#content(this.#completed(event))
         break
       case 'ending':
+        // In Responses the last event has the answer; elsewhere it says nothing.
+        if (!this.begun && this.#options.wire.ending !== '')
+          throw new RemoteFault('the stream is empty', { sent: true })
         this.#ended = true
         this.#content(event)
         break
