@@ -10,6 +10,8 @@ import type { OpenProgress } from './compose-embedded.js'
 import { composeFleet } from './compose-fleet.js'
 import { type Config, ConfigError, loadConfig, maskedConfig } from './config.js'
 import { UsageError } from './core/usage-error.js'
+import { explainReport, ReportError, type ReportOptions } from './explain/report.js'
+import { type LintFlags, lintCommand } from './lint/command.js'
 import { loadCard, packageModels } from './model/card.js'
 import { importGguf } from './model/import.js'
 import { ModelError } from './model/model-error.js'
@@ -53,6 +55,11 @@ function port(text: string): number {
   const number = Number(text)
   if (/^\d+$/.test(text) && number <= 65535) return number
   throw new InvalidArgumentError('a port is a number from 0 to 65535')
+}
+
+function turnNumber(text: string): number {
+  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError('turns count from 1')
 }
 
 function configFrom(flags: ConfigFlags): Config {
@@ -167,7 +174,11 @@ function fail(error: unknown): never {
 
 function isUserFault(error: unknown): boolean {
   const { code } = error as { code?: string }
-  const isNamed = error instanceof ConfigError || error instanceof ModelError || error instanceof UsageError
+  const isNamed =
+    error instanceof ConfigError ||
+    error instanceof ModelError ||
+    error instanceof UsageError ||
+    error instanceof ReportError
   return isNamed || code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL'
 }
 
@@ -215,6 +226,17 @@ program
     process.stdout.write(await planCommand(shape, flags))
   })
 
+program
+  .command('lint')
+  .description('what hit rate a log of requests allows, and what breaks its prefixes')
+  .argument('<file>', 'OpenAI or Anthropic requests as JSON lines or a JSON list, or a HAR file')
+  .option('--bytes-per-token <number>', 'what tokens are estimated by', '4')
+  .option('--top <count>', 'causes to show', '10')
+  .option('--json', 'the report as JSON')
+  .action(async (file: string, flags: LintFlags) => {
+    process.stdout.write(await lintCommand(file, flags))
+  })
+
 const bench = program.command('bench').description('what the cache would do, and does')
 
 bench
@@ -228,6 +250,18 @@ bench
   .option('--json', 'the report as JSON')
   .action(async (paths: string[], flags: SimulateFlags) => {
     process.stdout.write(await simulateCommand(paths, flags))
+  })
+
+program
+  .command('explain')
+  .description('say why turns of a running server missed the cache')
+  .argument('[session]', "a session's key; without it: the sessions that there are")
+  .option('-u, --url <url>', 'the server', 'http://127.0.0.1:8080')
+  .option('-t, --turn <number>', 'one turn, with the place where it parts from the one before', turnNumber)
+  .option('--tenant <name>', 'whose session, for admins')
+  .option('-k, --key <key>', "a tenant's key")
+  .action(async (session: string | undefined, flags: Omit<ReportOptions, 'session'>) => {
+    process.stdout.write(await explainReport({ ...flags, ...(session !== undefined && { session }) }))
   })
 
 program

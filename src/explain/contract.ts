@@ -45,7 +45,7 @@ export interface TurnFacts {
   readonly template: ChatTemplate
   /** Undefined: token ids were sent. */
   readonly rendered: Rendered | undefined
-  /** Copied where they are kept. */
+  /** Held on to, so nobody may change them. */
   readonly tokens: Int32Array
   readonly chain: Chain
 }
@@ -53,8 +53,7 @@ export interface TurnFacts {
 /** What serve.ts holds. */
 export interface TurnRecorder {
   /**
-   * Takes down a turn, before its tokens are given away: a comparison and a copy of what is new. The events of its answer
-   * go through what comes back, as they are. Undefined: nothing is taken down.
+   * Takes down a turn: costs a comparison. The events of its answer go through what comes back, as they are. Undefined: nothing is taken down.
    */
   record(facts: TurnFacts): ((events: AsyncIterable<GenerateEvent>) => AsyncIterable<GenerateEvent>) | undefined
   /** The session's next turn is another by intent: sources of it were revoked. */

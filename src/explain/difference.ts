@@ -48,18 +48,16 @@ export interface Difference {
 }
 
 export function differenceOf(parting: Parting): Difference {
-  const sides = { old: spelled(parting.old, parting.spellings), new: spelled(parting.new, parting.spellings) }
+  const { spellings } = parting
+  const sides = { old: spelled(parting.old, spellings), new: spelled(parting.new, spellings) }
   const same = sharedStart(sides.old, sides.new)
   const byte = parting.bytesBefore + same
   const text = parting.rendered?.text ?? ''
   const at = unitAt(text, byte)
   const tools = toolChanges(parting.before.tools, parting.after.tools)
   const place = placeOf(parting, at)
-  const reason = reasonOf(parting, {
-    place,
-    tools: tools.length > 0,
-    isRetokenized: isRetokenized(parting, sides, same),
-  })
+  const isOther = isRetokenized(parting, sides, same)
+  const reason = reasonOf(parting, { place, tools: tools.length > 0, isRetokenized: isOther })
   const change = place && changeAt(parting.before.messages, parting.after.messages, place.index)
   const showsTools = tools.length > 0 && (reason === 'tools_changed' || place === undefined)
   const view: DifferenceView = {
@@ -67,7 +65,7 @@ export function differenceOf(parting: Parting): Difference {
     byte,
     ...(place && change && { message: { ...place, change } }),
     ...(showsTools && { tools }),
-    ...(place && isBlank(parting, place.index) && { whitespace: true as const }),
+    ...(change === 'edited' && !isOther && isBlank(parting) && { whitespace: true as const }),
     ...(parting.keepText && excerpts(text.slice(Math.max(0, at - CONTEXT), at), sides, same)),
   }
   const where = reason === 'tools_changed' ? tools.map(({ name }) => name).join(',') : (place?.index ?? '')
@@ -157,11 +155,23 @@ function changeAt(before: readonly MessageMark[], after: readonly MessageMark[],
   return 'edited'
 }
 
-function isBlank({ before, after }: Parting, index: number): boolean {
-  const [old, now] = [before.messages[index], after.messages[index]]
-  return (
-    old !== undefined && now !== undefined && old.words !== '' && old.words === now.words && old.content !== now.content
-  )
+/** Whether what follows on both sides, to the end of the message as far as it is there, differs in white space alone. */
+function isBlank({ old, new: now, spellings }: Parting): boolean {
+  const [a, b] = [old, now].map((ids) => {
+    const end = ids.findIndex((id) => spellings.isSpecial(id))
+    const words = spelled(end < 0 ? ids : ids.subarray(0, end), spellings)
+      .toString('latin1')
+      .replace(/\s+/g, '')
+    return { words, isWhole: end >= 0 }
+  }) as [Rest, Rest]
+  if (a.isWhole && b.isWhole) return a.words === b.words
+  const length = Math.min(a.words.length, b.words.length)
+  return length > 0 && a.words.slice(0, length) === b.words.slice(0, length)
+}
+
+interface Rest {
+  readonly words: string
+  readonly isWhole: boolean
 }
 
 // --- why --------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import { isSame, messageMark } from './fingerprint.js'
 import { segmentsOf } from './segments.js'
 import type { Session } from './session.js'
 import { TenantTable } from './session-table.js'
-import { TakenTurn } from './taken.js'
+import { type TakenDeps, TakenTurn } from './taken.js'
 import { toolChanges } from './tool-changes.js'
 import { type Marks, type Turn, viewOf } from './turn.js'
 import { watched } from './watch.js'
@@ -47,9 +47,8 @@ const HEADS = 10_000
 
 class Turns implements Explainer {
   readonly #options: ExplainOptions
-  readonly #deps: ExplainerDeps
   readonly #tables = new Map<string, TenantTable>()
-  /** Begun and not concluded, by session: they look at its line. */
+  /** Begun and not concluded, by session. */
   readonly #open = new Map<Session, Set<TakenTurn>>()
   readonly #due = new Set<TakenTurn>()
   #isScheduled = false
@@ -57,10 +56,17 @@ class Turns implements Explainer {
   readonly #heads = new Map<string, string>()
   #moves: Moves = { memoryEvicted: 0, diskEvicted: 0, diskWritten: 0 }
   readonly #unsubscribe: () => void
+  readonly #taking: TakenDeps
 
   constructor(options: ExplainOptions, deps: ExplainerDeps) {
     this.#options = options
-    this.#deps = deps
+    this.#taking = {
+      keepText: options.keepText,
+      expiresMs: deps.expiresMs ?? 0,
+      now: () => deps.clock.now(),
+      moves: () => this.#moves,
+      due: (taken) => this.#later(taken),
+    }
     this.#unsubscribe = cacheMoved.subscribe(({ what, tier, blocks }) => {
       const { memoryEvicted, diskEvicted, diskWritten } = this.#moves
       const isDisk = tier === 'disk'
@@ -78,14 +84,8 @@ class Turns implements Explainer {
     if (this.#options.turns === 0 || this.#options.sessions === 0) return undefined
     const table = this.#tableOf(facts.request.tenant.name)
     const session = this.#sessionOf(facts, table)
-    this.#locateOpen(session)
-    const taken = new TakenTurn(facts, session, this.#turnOf(facts, session), {
-      keepText: this.#options.keepText,
-      expiresMs: this.#deps.expiresMs ?? 0,
-      now: () => this.#deps.clock.now(),
-      moves: () => this.#moves,
-      due: (each) => this.#later(each),
-    })
+    this.#settleOpen(session)
+    const taken = new TakenTurn(facts, session, this.#turnOf(facts, session), this.#taking)
     table.add(session, taken.turn)
     this.#openOf(session).add(taken)
     if (session.byContent && taken.isMain) table.led(session, facts.chain, Math.floor(taken.shared / BLOCK_TOKENS))
@@ -108,7 +108,7 @@ class Turns implements Explainer {
     if (request.session !== undefined) return table.open(request.session)
     const found = table.follow(chain)
     if (found !== undefined) {
-      this.#locateOpen(found)
+      this.#settleOpen(found)
       const marks = found.last?.marks
       const { prompt } = request
       const first = prompt.kind === 'chat' ? prompt.messages.findIndex(({ role }) => role !== 'system') : -1
@@ -134,6 +134,7 @@ class Turns implements Explainer {
       committedTokens: 0,
       usage: undefined,
       marks: undefined,
+      ownMarks: 0,
       miss: undefined,
       isElsewhere: session.count === 0 && this.#isElsewhere(request.tenant.name, tokens),
     }
@@ -159,12 +160,9 @@ class Turns implements Explainer {
     return open
   }
 
-  /** The tokens that open turns were compared with are about to be others. */
-  #locateOpen(session: Session): void {
-    for (const taken of this.#open.get(session) ?? []) {
-      taken.settle()
-      if (!this.#conclude(taken)) taken.locate()
-    }
+  /** The next turn is told by what these are. */
+  #settleOpen(session: Session): void {
+    for (const taken of this.#open.get(session) ?? []) taken.settle()
   }
 
   #later(taken: TakenTurn): void {

@@ -17,8 +17,6 @@ export interface MessageMark {
   readonly role: ChatMessage['role']
   /** Of content, name and ids. */
   readonly content: string
-  /** The same without white space. */
-  readonly words: string
   /** '' where there is none. */
   readonly reasoning: string
   readonly calls: string
@@ -41,17 +39,12 @@ export function toolMark({ name, json }: ToolDefinition): ToolMark {
   return { name: Buffer.from(name).toString(), digest: digest(json), bytes: Buffer.byteLength(json) }
 }
 
-/** Longer texts are compared with their white space alone. */
-const WORDS_CHARS = 65_536
-
 export function messageMark(message: ChatMessage, rendered: Rendered | undefined, index: number): MessageMark {
   const { role, content, reasoning = '', toolCalls = [], name = '' } = message
   const span = spanOf(rendered, index)
-  const isLong = content.length > WORDS_CHARS
   return {
     role,
     content: digest(name === '' ? content : `${name}\n${content}`),
-    words: isLong ? '' : digest(content.replace(/\s+/g, '')),
     reasoning: digest(reasoning),
     calls: toolCalls.length === 0 ? '' : digest(toolCalls.map((call) => `${call.name}\n${call.arguments}`).join('\n')),
     bytes:

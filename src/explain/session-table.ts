@@ -57,7 +57,11 @@ export class TenantTable {
     session.turns.push(turn)
     session.count++
     this.#byRequest.set(turn.requestId, { session, turn })
-    while (session.turns.length > this.#options.turns) this.#forget(session.turns.shift() as Turn)
+    while (session.turns.length > this.#options.turns) {
+      const oldest = session.turns.shift() as Turn
+      session.ownMarks -= oldest.ownMarks
+      this.#forget(oldest)
+    }
   }
 
   find(requestId: string): { readonly session: Session; readonly turn: Turn } | undefined {

@@ -5,7 +5,7 @@ import type { Reason, SessionView } from './contract.js'
 import type { Difference } from './difference.js'
 import { repeatSentence } from './sentences.js'
 import type { Spellings, TokenLine } from './token-line.js'
-import { MARK_BYTES, type Marks, TURN_BYTES, type Turn } from './turn.js'
+import { MARK_BYTES, TURN_BYTES, type Turn } from './turn.js'
 
 /** The last main turn that went to a model. */
 export interface Latest {
@@ -50,6 +50,8 @@ export class Session {
   promptTokens = 0
   reusedTokens = 0
   missedTokens = 0
+  /** Of its turns, all together. */
+  ownMarks = 0
   /** What it is accounted for. */
   bytes = 0
   /** Main turns that were compared with one before. */
@@ -106,13 +108,7 @@ export class Session {
 
   /** About, as it is now. */
   measure(): number {
-    const lists = new Set<Marks['messages']>()
-    let bytes = 1000 + 2 * this.key.length + this.turns.length * TURN_BYTES
-    for (const { marks } of this.turns) {
-      if (marks === undefined || lists.has(marks.messages)) continue
-      lists.add(marks.messages)
-      bytes += (marks.messages.length + marks.tools.length) * MARK_BYTES
-    }
+    let bytes = 1000 + 2 * this.key.length + this.turns.length * TURN_BYTES + this.ownMarks * MARK_BYTES
     for (const { line } of this.latest.values()) bytes += line.bytes + line.chain.hashes.length * 64
     return bytes
   }

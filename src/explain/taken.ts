@@ -3,7 +3,7 @@
 // tokens, and nothing of it is done twice.
 
 import type { GenerateEvent } from '../core/events.js'
-import type { MissView, Reason, TurnFacts } from './contract.js'
+import type { CauseView, MissView, Reason, TurnFacts } from './contract.js'
 import { causesOf, keptTokens, lossReason, type Moves } from './costs.js'
 import { type Difference, differenceOf } from './difference.js'
 import { messageMarks, templateDigest, templateOptions, toolMark } from './fingerprint.js'
@@ -14,7 +14,7 @@ import { Marks, type Turn } from './turn.js'
 import type { EventSink } from './watch.js'
 
 /** Tokens behind the place where two prompts part that are kept until it is told. */
-const TAIL_TOKENS = 512
+const TAIL_TOKENS = 256
 
 export interface TakenDeps {
   readonly keepText: boolean
@@ -31,10 +31,10 @@ interface Prior {
   readonly turn: Turn
   /** Undefined: it went to another model. */
   readonly line?: {
+    readonly tokens: TokenLine
+    readonly length: number | undefined
     readonly shared: number
     readonly isSameRoot: boolean
-    readonly promptTokens: number
-    readonly tokens: number | undefined
     readonly reasoned: boolean
     readonly isAppended: boolean
   }
@@ -54,20 +54,17 @@ export class TakenTurn implements EventSink {
   readonly #intent: Session['intent']
   readonly #latest: Latest | undefined
   readonly #answer: number[] | undefined
-  #facts: Omit<TurnFacts, 'tokens'> | undefined
-  #tails: { readonly old: Int32Array; readonly new: Int32Array } | undefined
-  #difference: Difference | undefined
+  #facts: TurnFacts | undefined
   #isConcluded = false
 
   constructor(facts: TurnFacts, session: Session, turn: Turn, deps: TakenDeps) {
     const { requestClass, n, maxTokens, quick } = facts.request
-    const { tokens: _, ...rest } = facts
     this.turn = turn
     this.session = session
     const isAside = quick !== undefined && maxTokens === 0
     this.isMain = requestClass !== 'auxiliary' && requestClass !== 'compaction' && !isAside
     this.#deps = deps
-    this.#facts = rest
+    this.#facts = facts
     this.#intent = this.#intended(facts)
     this.#prior = this.#compare(facts)
     if (this.isMain) this.#latest = this.#lead(facts)
@@ -106,18 +103,14 @@ export class TakenTurn implements EventSink {
     if (latest === undefined) return { turn, idleMs: 0, moves }
     const { line, reasoned, usedMs } = latest
     const shared = line.shared(chain, tokens)
-    if (shared < line.length && shared < tokens.length) {
-      const end = shared + TAIL_TOKENS
-      this.#tails = { old: line.slice(shared, end), new: tokens.slice(shared, end) }
-    }
     return {
       turn,
       line: {
+        tokens: line,
+        length: turn.status === 'done' ? line.length : undefined,
         shared,
         reasoned,
         isSameRoot: line.chain.root === chain.root,
-        promptTokens: line.promptTokens,
-        tokens: turn.status === 'done' ? line.length : undefined,
         isAppended: shared >= line.headTokens,
       },
       idleMs: this.#deps.now() - usedMs,
@@ -127,10 +120,8 @@ export class TakenTurn implements EventSink {
 
   #lead(facts: TurnFacts): Latest {
     const { model, chain, tokens } = facts
-    const known = this.session.latest.get(model)
-    const line = known?.line ?? new TokenLine(chain)
-    line.replace(chain, tokens, this.#prior?.line?.shared ?? 0)
-    line.headTokens = tokens.length - tailTokens(facts)
+    const headTokens = tokens.length - tailTokens(facts)
+    const line = new TokenLine({ chain, tokens, headTokens }, this.#prior?.line?.tokens)
     const latest = { line, turn: this.turn, reasoned: false, usedMs: this.#deps.now(), spellings: facts.tokenizer }
     this.session.setLatest(model, latest)
     this.session.last = this.turn
@@ -160,7 +151,7 @@ export class TakenTurn implements EventSink {
     const latest = this.#latest
     if (latest !== undefined && latest.turn === turn && this.session.latest.get(turn.model) === latest) {
       latest.usedMs = this.#deps.now()
-      if (finished && this.#answer !== undefined) latest.line.push(this.#answer)
+      if (finished && this.#answer !== undefined) latest.line.answered(this.#answer)
     }
     this.#deps.due(this)
   }
@@ -180,37 +171,33 @@ export class TakenTurn implements EventSink {
       return
     }
     const { messages, tools } = prompt
-    const mark = (from: number) =>
-      messageMarks(messages, rendered, { from, behind: from === 0 ? undefined : before?.messages[from - 1] })
     const isLonger = before !== undefined && before.count <= messages.length && before.tools.length === tools.length
-    this.turn.marks =
-      isLonger && before.count > 0
-        ? before.with(named, mark(before.count))
-        : new Marks(named, tools.map(toolMark), mark(0))
+    const from = isLonger ? before.count : 0
+    const more = messageMarks(messages, rendered, { from, behind: from === 0 ? undefined : before?.messages[from - 1] })
+    const isMore = isLonger && from > 0
+    this.turn.marks = isMore ? before.with(named, more) : new Marks(named, tools.map(toolMark), more)
+    this.turn.ownMarks = more.length + (isMore ? 0 : tools.length)
+    this.session.ownMarks += this.turn.ownMarks
   }
 
-  /** Finds where the prompt parts from the one before, while that one's tokens are there. */
-  locate(): Difference | undefined {
-    const [facts, tails, prior, after] = [this.#facts, this.#tails, this.#prior, this.turn.marks]
-    const line = this.session.latest.get(this.turn.model)?.line
-    if (facts === undefined || tails === undefined || prior?.line === undefined || after === undefined)
-      return this.#difference
-    if (line === undefined) return undefined
-    this.#tails = undefined
-    const { request, rendered, tokenizer, places } = facts
-    const before = prior.turn.marks
-    if (before === undefined) return undefined
-    this.#difference = differenceOf({
-      ...{ before, after, rendered, spellings: tokenizer, ...tails },
+  /** Where the prompt parts from the one before; undefined: nowhere. */
+  #locate(): Difference | undefined {
+    const [facts, line, before, after] = [this.#facts, this.#prior?.line, this.#prior?.turn.marks, this.turn.marks]
+    if (facts === undefined || line === undefined || before === undefined || after === undefined) return undefined
+    const { request, rendered, tokenizer, places, tokens } = facts
+    const { shared, tokens: old, reasoned } = line
+    if (shared >= old.length || shared >= tokens.length) return undefined
+    const difference = differenceOf({
+      ...{ before, after, rendered, reasoned, spellings: tokenizer },
       messages: request.prompt.kind === 'chat' ? request.prompt.messages : [],
-      token: prior.line.shared,
-      bytesBefore: line.bytesBefore(prior.line.shared, tokenizer),
-      promptTokens: prior.line.promptTokens,
-      reasoned: prior.line.reasoned,
+      token: shared,
+      bytesBefore: old.bytesBefore(shared, tokenizer),
+      old: old.slice(shared, shared + TAIL_TOKENS),
+      new: tokens.slice(shared, shared + TAIL_TOKENS),
+      promptTokens: old.prompt.length,
       keepText: this.#deps.keepText,
     })
-    this.#difference = places === undefined ? this.#difference : inClientsPlace(this.#difference, places)
-    return this.#difference
+    return places === undefined ? difference : inClientsPlace(difference, places)
   }
 
   /** Says what was missed, once the usage is known; true: it is said, or never will be. */
@@ -229,7 +216,6 @@ export class TakenTurn implements EventSink {
     }
     this.#isConcluded = true
     this.#facts = undefined
-    this.#tails = undefined
     return true
   }
 
@@ -243,19 +229,20 @@ export class TakenTurn implements EventSink {
       promptTokens: prior.turn.promptTokens,
       usage: prior.turn.usage,
       committedTokens: prior.turn.committedTokens,
-      lineTokens: line?.tokens,
+      lineTokens: line?.length,
     })
     const shared = line?.isSameRoot === true ? line.shared : 0
+    const spending = { kept, promptTokens: turn.promptTokens, shared, usage }
+    const spent = causesOf(spending, { prompt: 'messages_changed', cache: 'evicted' })
+    if (spent.length === 0) return undefined
     const loss = { ...prior, expiresMs: this.#deps.expiresMs, usage, since: minus(this.#deps.moves(), prior.moves) }
     const cache = lossReason({ ...loss, isElsewhere: prior.turn.backend !== turn.backend })
-    const spending = { kept, promptTokens: turn.promptTokens, shared, usage }
     // Where it parts is looked for only if that cost something.
-    const isChanged = causesOf(spending, { prompt: 'messages_changed', cache }).some((cause) => cause.reason !== cache)
-    const difference = isChanged && line?.isSameRoot === true ? this.locate() : undefined
+    const isChanged = spent.some(({ reason }) => reason === 'messages_changed')
+    const difference = isChanged && line?.isSameRoot === true ? this.#locate() : undefined
     const prompt = this.#promptReason(prior, difference)
     const causes = causesOf(spending, { prompt, cache })
-    const [dearest] = causes
-    if (dearest === undefined) return undefined
+    const dearest = causes[0] as CauseView
     const repeats = difference && this.isMain && this.session.repeated({ ...difference, reason: prompt })
     return {
       ...dearest,

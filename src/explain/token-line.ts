@@ -1,6 +1,6 @@
 // The tokens of a session's last main turn, its answer included: what the next one is compared with. Blocks are compared by
-// their chained hashes, the rest token by token. Invariant: `bytesBefore` is right for every token that is still there; what
-// a turn adds is copied once.
+// their chained hashes, the rest token by token. Invariant: a prompt's tokens are those of its job, which nobody changes, so
+// nothing is copied; a line only gets its answer.
 //
 //   tokens   prompt ........................ | answer ......... |
 //   marks    bytes before token 0, 64, 128 .. as far as somebody asked
@@ -11,89 +11,87 @@ import type { TurnFacts } from './contract.js'
 export type Spellings = TurnFacts['tokenizer']
 
 export class TokenLine {
-  chain: Chain
-  /** Of the prompt. */
-  promptTokens = 0
-  /** Of the prompt without what opens the answer. */
-  headTokens = 0
-  length = 0
-  #tokens: Int32Array
+  readonly chain: Chain
+  readonly prompt: Int32Array
+  /** Tokens of the prompt without what opens the answer. */
+  readonly headTokens: number
+  #answer: readonly number[] = []
   /** Bytes before every 64th token. */
-  #marks: number[] = [0]
+  readonly #marks: number[]
 
-  constructor(chain: Chain) {
-    this.chain = chain
-    this.#tokens = new Int32Array(0)
+  constructor(
+    of: { readonly chain: Chain; readonly tokens: Int32Array; readonly headTokens: number },
+    before?: TokenLine,
+  ) {
+    this.chain = of.chain
+    this.prompt = of.tokens
+    this.headTokens = of.headTokens
+    // What is the same has the same bytes.
+    const shared = before === undefined || before.#marks.length < 2 ? 0 : before.shared(of.chain, of.tokens)
+    this.#marks = before === undefined ? [0] : before.#marks.slice(0, Math.floor(shared / BLOCK_TOKENS) + 1)
+  }
+
+  get length(): number {
+    return this.prompt.length + this.#answer.length
   }
 
   get bytes(): number {
-    return this.#tokens.byteLength + 8 * this.#marks.length
+    return this.prompt.buffer.byteLength + 8 * (this.#answer.length + this.#marks.length)
+  }
+
+  /** What was sampled behind the prompt. */
+  answered(ids: readonly number[]): void {
+    this.#answer = ids
+  }
+
+  at(index: number): number | undefined {
+    return index < this.prompt.length ? this.prompt[index] : this.#answer[index - this.prompt.length]
   }
 
   /** How many tokens are the same from the start. */
   shared({ root, hashes }: Chain, tokens: Int32Array): number {
     const end = Math.min(this.length, tokens.length)
     let at = this.chain.root === root ? sharedBlocks(this.chain.hashes, hashes) * BLOCK_TOKENS : 0
-    while (at < end && this.#tokens[at] === tokens[at]) at++
+    while (at < end && this.at(at) === tokens[at]) at++
     return Math.min(at, end)
   }
 
-  /** Tokens `[from, to)`, as they are now. */
+  /** Tokens `[from, to)`. */
   slice(from: number, to: number): Int32Array {
-    return this.#tokens.slice(from, Math.min(to, this.length))
-  }
-
-  /** Another prompt, whose first `shared` tokens are those of this one. */
-  replace(chain: Chain, tokens: Int32Array, shared: number): void {
-    this.chain = chain
-    this.#reserve(tokens.length, shared)
-    this.#tokens.set(tokens.subarray(shared), shared)
-    this.length = tokens.length
-    this.promptTokens = tokens.length
-    this.#marks.length = Math.min(this.#marks.length, Math.floor(shared / BLOCK_TOKENS) + 1)
-  }
-
-  push(ids: readonly number[]): void {
-    this.#reserve(this.length + ids.length, this.length)
-    for (const id of ids) this.#tokens[this.length++] = id
+    const length = Math.max(0, Math.min(to, this.length) - from)
+    return Int32Array.from({ length }, (_, i) => this.at(from + i) as number)
   }
 
   /** UTF-8 bytes of the tokens in front of `token`. */
   bytesBefore(token: number, spellings: Spellings): number {
     const block = Math.floor(token / BLOCK_TOKENS)
     for (let mark = this.#marks.length; mark <= block; mark++) {
-      const at = (mark - 1) * BLOCK_TOKENS
-      this.#marks.push(
-        (this.#marks[mark - 1] as number) + lengthOf(this.#tokens.subarray(at, at + BLOCK_TOKENS), spellings),
-      )
+      const from = (mark - 1) * BLOCK_TOKENS
+      this.#marks.push((this.#marks[mark - 1] as number) + this.#lengthOf(from, from + BLOCK_TOKENS, spellings))
     }
-    return (this.#marks[block] as number) + lengthOf(this.#tokens.subarray(block * BLOCK_TOKENS, token), spellings)
+    return (this.#marks[block] as number) + this.#lengthOf(block * BLOCK_TOKENS, token, spellings)
   }
 
   /** The token that the byte is in, or the line's end. */
   tokenAt(byte: number, spellings: Spellings): number {
-    let [low, high] = [0, Math.ceil(this.length / BLOCK_TOKENS)]
+    let [low, high] = [0, Math.floor(this.length / BLOCK_TOKENS)]
     while (low < high) {
       const middle = (low + high + 1) >> 1
-      if (middle * BLOCK_TOKENS <= this.length && this.bytesBefore(middle * BLOCK_TOKENS, spellings) <= byte)
-        low = middle
+      if (this.bytesBefore(middle * BLOCK_TOKENS, spellings) <= byte) low = middle
       else high = middle - 1
     }
     let at = low * BLOCK_TOKENS
-    let bytes = this.bytesBefore(at, spellings)
-    for (; at < this.length; at++) {
-      bytes += bytesOf(this.#tokens[at] as number, spellings).length
+    for (let bytes = this.bytesBefore(at, spellings); at < this.length; at++) {
+      bytes += bytesOf(this.at(at) as number, spellings).length
       if (bytes > byte) return at
     }
     return this.length
   }
 
-  #reserve(length: number, keep: number): void {
-    if (length <= this.#tokens.length) return
-    // A turn adds some per cent.
-    const grown = new Int32Array(length + (length >> 3) + 256)
-    grown.set(this.#tokens.subarray(0, keep))
-    this.#tokens = grown
+  #lengthOf(from: number, to: number, spellings: Spellings): number {
+    let bytes = 0
+    for (let at = from; at < to; at++) bytes += bytesOf(this.at(at) as number, spellings).length
+    return bytes
   }
 }
 
@@ -116,10 +114,4 @@ export function bytesOf(id: number, spellings: Spellings): Uint8Array {
 
 export function spelled(ids: Int32Array, spellings: Spellings): Buffer {
   return Buffer.concat(Array.from(ids, (id) => bytesOf(id, spellings)))
-}
-
-function lengthOf(ids: Int32Array, spellings: Spellings): number {
-  let bytes = 0
-  for (const id of ids) bytes += bytesOf(id, spellings).length
-  return bytes
 }

@@ -53,6 +53,8 @@ export interface Turn {
   usage: CacheUsage | undefined
   /** Undefined: not digested yet. */
   marks: Marks | undefined
+  /** Marks that it does not share with the turn before. */
+  ownMarks: number
   miss: MissView | undefined
   /** Another tenant's prompt begins with the same block: for admins to know. */
   isElsewhere: boolean
