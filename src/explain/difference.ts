@@ -50,14 +50,19 @@ export interface Difference {
 export function differenceOf(parting: Parting): Difference {
   const { spellings } = parting
   const sides = { old: spelled(parting.old, spellings), new: spelled(parting.new, spellings) }
-  const same = sharedStart(sides.old, sides.new)
+  const alike = sharedStart(sides.old, sides.new)
+  const isOther = isRetokenized(parting, sides, alike)
+  // The text goes on as it was: it is the tokens that part.
+  const same = isOther ? 0 : alike
   const byte = parting.bytesBefore + same
   const text = parting.rendered?.text ?? ''
   const at = unitAt(text, byte)
   const tools = toolChanges(parting.before.tools, parting.after.tools)
   const place = placeOf(parting, at)
-  const isOther = isRetokenized(parting, sides, same)
-  const reason = reasonOf(parting, { place, tools: tools.length > 0, isRetokenized: isOther })
+  const reason = reasonOf(parting, {
+    ...{ place, tools: tools.length > 0, isRetokenized: isOther },
+    isInPrompt: alike < promptBytes(parting),
+  })
   const change = place && changeAt(parting.before.messages, parting.after.messages, place.index)
   const showsTools = tools.length > 0 && (reason === 'tools_changed' || place === undefined)
   const view: DifferenceView = {
@@ -181,13 +186,15 @@ interface Found {
   /** Some tools changed. */
   readonly tools: boolean
   readonly isRetokenized: boolean
+  /** It is in the old prompt, not in the answer to that. */
+  readonly isInPrompt: boolean
 }
 
 function reasonOf(parting: Parting, found: Found): Reason {
   const { before, after, messages } = parting
   const { place, tools } = found
   if (messages.length === 0) return found.isRetokenized ? 'retokenized' : 'messages_changed'
-  if (before.template !== after.template && parting.token < parting.promptTokens) return 'template_changed'
+  if (before.template !== after.template && found.isInPrompt) return 'template_changed'
   const heads = Math.min(headLength(before.messages), headLength(after.messages))
   if (place === undefined || place.index < Math.max(1, heads) || isHead(place, after)) return headReason(parting, found)
   const old = before.messages[place.index]
@@ -224,8 +231,8 @@ function headReason({ before, after, messages, rendered }: Parting, { place, too
 }
 
 /** The answer came back otherwise than it was sampled. */
-function answerReason(parting: Parting, { index, role }: Place, { isRetokenized }: Found): Reason {
-  const { messages, rendered, reasoned, token, promptTokens } = parting
+function answerReason(parting: Parting, { index, role }: Place, { isRetokenized, isInPrompt }: Found): Reason {
+  const { messages, rendered, reasoned } = parting
   if (isRetokenized) return 'retokenized'
   const reasoning = messages[index]?.reasoning ?? ''
   const span = spanOf(rendered, index)
@@ -233,7 +240,7 @@ function answerReason(parting: Parting, { index, role }: Place, { isRetokenized 
   if (role !== 'assistant') return 'messages_changed'
   if (reasoned && !isShown) return 'reasoning_dropped'
   // What opened the answer is not what the template writes of it later.
-  return token < promptTokens ? 'template_changed' : 'messages_changed'
+  return isInPrompt ? 'template_changed' : 'messages_changed'
 }
 
 function isReasoningAlone(old: MessageMark, now: MessageMark): boolean {
@@ -242,6 +249,11 @@ function isReasoningAlone(old: MessageMark, now: MessageMark): boolean {
 
 /** So many bytes in other tokens are no accident. */
 const RETOKENIZED_BYTES = 48
+
+/** Of the old tokens that follow, those of the prompt. */
+function promptBytes({ old, spellings, promptTokens, token }: Parting): number {
+  return spelled(old.subarray(0, Math.max(0, promptTokens - token)), spellings).length
+}
 
 function isRetokenized(
   { old, new: now, spellings }: Parting,
@@ -266,7 +278,7 @@ function excerpts(context: string, sides: { old: Buffer; new: Buffer }, same: nu
 
 /** Up to the next blank: a clock's digits, or a counter's. */
 function isNumber(side: Buffer): boolean {
-  const word = /^\S*/.exec(side.toString('utf8'))?.[0] ?? ''
+  const word = /^[^\s<]*/.exec(side.toString('utf8'))?.[0] ?? ''
   return /^[\d:.,/%TZ+-]+[^\w]*$/.test(word) && /\d/.test(word)
 }
 
