@@ -16,7 +16,9 @@ import type { Clock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import type { FleetRouter, MemberPlacement, RouteQuery } from './router/contract.js'
 import { modelsOf, resolveModel } from './router/fleet-models.js'
+import type { TenantLimits } from './router/tenant-limits.js'
 import { TokenRatios } from './router/token-ratios.js'
+import type { WaitingRoom } from './router/waiting-room.js'
 import {
   CHAT_PATH,
   choicesOf,
@@ -31,6 +33,10 @@ import {
 
 export interface FleetParts {
   readonly router: FleetRouter
+  /** Where requests wait while every backend has all that it may get. */
+  readonly room: WaitingRoom
+  /** What tenants may ask for in a minute. */
+  readonly quotas: TenantLimits
   /** Those that can be asked, in the order of the config. */
   remotes(): readonly Remote[]
   kindOf(remote: Remote): RemoteKind
@@ -103,9 +109,10 @@ class Passing {
 
   async run(): Promise<Forwarded> {
     const { asked, signal } = this.#request
+    this.#parts.quotas.take(asked.query.tenant, asked.query.promptTokens) // rate_limited
     for (;;) {
       signal.throwIfAborted()
-      const placement = this.#again ?? this.#place() //          model_not_found, engine_failed, queue_full
+      const placement = this.#again ?? (await this.#place()) //  model_not_found, engine_failed, queue_full, queue_timeout
       if (placement === undefined) return this.#last() //        engine_failed
       this.#again = undefined
       const remote = remoteOf(this.#parts, placement)
@@ -119,13 +126,13 @@ class Passing {
   }
 
   /** Undefined: all that there are have failed. */
-  #place(): MemberPlacement | undefined {
-    const { asked } = this.#request
+  async #place(): Promise<MemberPlacement | undefined> {
+    const { asked, signal } = this.#request
     try {
-      return this.#parts.router.place({ ...asked.query, excluded: this.#excluded })
+      return await this.#parts.room.place({ ...asked.query, excluded: this.#excluded }, signal)
     } catch (error) {
       // That nobody is left says less than why the last one failed.
-      if (this.#failure !== undefined) return undefined
+      if (this.#failure !== undefined && !signal.aborted) return undefined
       throw error
     }
   }
@@ -189,6 +196,10 @@ class Passing {
         // A client that left is no fault of the member's.
         failed: ending !== undefined && isFailure(ending),
       })
+      this.#parts.room.look()
+      const { tenant, promptTokens } = asked.query
+      if (usage !== undefined)
+        this.#parts.quotas.settle(tenant, usage.promptTokens - promptTokens + usage.completionTokens)
     }
   }
 

@@ -270,9 +270,11 @@ class Router implements CacheAwareRouter {
     state.ledger.settled(query.id)
     if (sent.session !== undefined) {
       this.#sessions.over(sent.session, now)
+      sent.session.waitedMs ??= now - sent.sentAt
       if (!failed) this.#remember(query, sent.session)
     }
-    if (failed && !sent.started) {
+    // It failed, or its client left: nobody knows how far it came.
+    if (!sent.started && (failed || outcome.promptTokens === undefined)) {
       this.#segments.drop(scopeOf(query), query.segments, state.memory, sent.depth)
       return
     }

@@ -46,7 +46,8 @@ export function createTenantLimits({ all, own, clock }: TenantLimitsOptions): Te
   const bucketsOf = (tenant: string): Buckets => {
     const known = tenants.get(tenant)
     if (known !== undefined) return known
-    const { requestsPerMinute, tokensPerMinute } = { ...all, ...own.get(tenant) }
+    const mine = own.get(tenant)
+    const { requestsPerMinute = all.requestsPerMinute, tokensPerMinute = all.tokensPerMinute } = mine ?? all
     const buckets = { requests: bucketOf(requestsPerMinute), tokens: bucketOf(tokensPerMinute) }
     tenants.set(tenant, buckets)
     return buckets

@@ -30,28 +30,28 @@ const roomOf = (queuedRequests = 10) =>
 const query = (id: string, priority: Priority = 'interactive', model = 'a') => ({ id, priority, model }) as RouteQuery
 const signal = new AbortController().signal
 const codeOf = (promise: Promise<unknown>) => promise.then(String, (error: RefrainError) => error.code ?? error)
-const nothing = () => undefined
 
 describe('a request', () => {
   test('that fits is placed at once', async () => {
     free['a'] = 1
     const room = roomOf()
-    let told = ''
-    expect((await room.place(query('1'), signal, ({ reason }) => (told = reason))).reason).toBe('1')
-    expect([told, room.waiting]).toEqual(['1', 0])
+    expect((await room.place(query('1'), signal)).reason).toBe('1')
+    expect([room.waiting, clock.waiting]).toEqual([0, 0])
   })
 
   test('waits by priority, then by age, and is told of in the order of placing', async () => {
     const room = roomOf()
     const all = [query('1', 'background'), query('2', 'auxiliary'), query('3'), query('4')].map((each) =>
-      room.place(each, signal, nothing),
+      room.place(each, signal),
     )
     expect(room.waiting).toBe(4)
     free['a'] = 1
     room.look()
+    clock.advance(0)
     expect(placed).toEqual(['3'])
     free['a'] = 3
     room.look()
+    clock.advance(0)
     await Promise.all(all)
     expect(placed).toEqual(['3', '4', '2', '1'])
     expect(room.waiting).toBe(0)
@@ -59,22 +59,27 @@ describe('a request', () => {
 
   test('lets others by that wait for something else, and is not passed by a newcomer', async () => {
     const room = roomOf()
-    const first = room.place(query('1'), signal, nothing)
+    const first = room.place(query('1'), signal)
     free['b'] = 1
-    await room.place(query('2', 'interactive', 'b'), signal, nothing)
+    const other = room.place(query('2', 'interactive', 'b'), signal)
+    clock.advance(0)
+    await other
     expect(placed).toEqual(['2'])
     free['a'] = 1
-    const late = room.place(query('3'), signal, nothing)
+    const late = room.place(query('3'), signal)
+    clock.advance(0)
     await first
     expect([placed, room.waiting]).toEqual([['2', '1'], 1])
     free['a'] = 1
-    room.look()
+    // A member that came back tells nobody.
+    clock.advance(250)
     await late
+    expect([room.waiting, clock.waiting]).toEqual([0, 0])
   })
 
   test('gives up at its deadline; a side request sooner', async () => {
     const room = roomOf()
-    const both = [room.place(query('1'), signal, nothing), room.place(query('2', 'auxiliary'), signal, nothing)]
+    const both = [room.place(query('1'), signal), room.place(query('2', 'auxiliary'), signal)]
     const codes = both.map(codeOf)
     clock.advance(100)
     expect(room.waiting).toBe(1)
@@ -84,25 +89,28 @@ describe('a request', () => {
     expect([await Promise.all(codes), room.waiting, clock.waiting]).toEqual([['queue_timeout', 'queue_timeout'], 0, 0])
     free['a'] = 2
     room.look()
+    clock.advance(500)
     expect(placed).toEqual([])
   })
 
   test('whose client leaves leaves the queue', async () => {
     const room = roomOf()
     const client = new AbortController()
-    const gone = codeOf(room.place(query('1'), client.signal, nothing))
+    const gone = codeOf(room.place(query('1'), client.signal))
     client.abort(new Error('left'))
     expect(String(await gone)).toBe('Error: left')
+    clock.advance(250)
     expect([room.waiting, clock.waiting]).toEqual([0, 0])
   })
 
   test('is refused where too many wait, and fails as placing fails', async () => {
     const room = roomOf(1)
-    const first = codeOf(room.place(query('1'), signal, nothing))
-    expect(await codeOf(room.place(query('2'), signal, nothing))).toBe('queue_full')
-    expect(await codeOf(roomOf().place(query('3', 'interactive', 'c'), signal, nothing))).toBe('model_not_found')
+    const first = codeOf(room.place(query('1'), signal))
+    expect(await codeOf(room.place(query('2'), signal))).toBe('queue_full')
+    expect(await codeOf(roomOf().place(query('3', 'interactive', 'c'), signal))).toBe('model_not_found')
     delete free['a']
     room.look()
+    clock.advance(0)
     expect([await first, room.waiting, clock.waiting]).toEqual(['model_not_found', 0, 0])
   })
 })

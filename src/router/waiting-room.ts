@@ -20,15 +20,17 @@ export interface WaitingRoomOptions {
 export interface WaitingRoom {
   readonly waiting: number
   /**
-   * Places `query`, and calls `placed` with the placement in the same turn of the event loop, so that the router is told
-   * of one request before it decides on the next.
+   * Places `query` when a backend may take it; whoever asked tells the router at once that it was sent.
    * @throws RefrainError as `FleetRouter.place`; `queue_timeout`, and `queue_full` where the room is full, too; the
    * signal's reason.
    */
-  place(query: RouteQuery, signal: AbortSignal, placed: (placement: MemberPlacement) => void): Promise<MemberPlacement>
+  place(query: RouteQuery, signal: AbortSignal): Promise<MemberPlacement>
   /** Something may have become free: a request is over, a member came back. */
   look(): void
 }
+
+/** Members come back without a word. */
+const LOOK_MS = 250
 
 const RANK: Readonly<Record<Priority, number>> = { interactive: 0, auxiliary: 1, background: 2 }
 
@@ -43,7 +45,7 @@ export function createWaitingRoom(options: WaitingRoomOptions): WaitingRoom {
   /** In the order in which they are let in. */
   const queue: Waiter[] = []
 
-  const wait = (query: RouteQuery, signal: AbortSignal, placed: (placement: MemberPlacement) => void) =>
+  const wait = (query: RouteQuery, signal: AbortSignal) =>
     new Promise<MemberPlacement>((resolve, reject) => {
       const isSide = query.priority === 'auxiliary'
       const ms = isSide ? Math.min(options.sideRequestMs, options.queueMs) : options.queueMs
@@ -63,7 +65,6 @@ export function createWaitingRoom(options: WaitingRoomOptions): WaitingRoom {
             const placement = tryPlace(query)
             if (placement === undefined) return false
             settle()
-            placed(placement)
             resolve(placement)
           } catch (error) {
             settle()
@@ -81,6 +82,21 @@ export function createWaitingRoom(options: WaitingRoomOptions): WaitingRoom {
       queue.splice(behind < 0 ? queue.length : behind, 0, waiter)
     })
 
+  let next: { readonly at: number; readonly cancel: () => void } | undefined
+  const lookAfter = (ms: number) => {
+    const at = clock.now() + ms
+    if (queue.length === 0 || (next !== undefined && next.at <= at)) return
+    next?.cancel()
+    next = { at, cancel: clock.after(ms, look) }
+  }
+  /** Lets one in at a time: the router decides on the next when it was told of this one. */
+  const look = () => {
+    next = undefined
+    const first = queue.find((waiter) => waiter.attempt())
+    if (first !== undefined) queue.splice(queue.indexOf(first), 1)
+    lookAfter(first === undefined ? LOOK_MS : 0)
+  }
+
   /** Undefined: all that could take it are full. */
   const tryPlace = (query: RouteQuery): MemberPlacement | undefined => {
     try {
@@ -95,27 +111,19 @@ export function createWaitingRoom(options: WaitingRoomOptions): WaitingRoom {
     get waiting() {
       return queue.length
     },
-    async place(query, signal, placed) {
+    async place(query, signal) {
       signal.throwIfAborted()
       // A newcomer does not pass those who wait for the same; what these wait for may be free for others only.
       const isFirst = !queue.some(({ rank }) => rank <= RANK[query.priority])
       const placement = isFirst ? tryPlace(query) : undefined
-      if (placement !== undefined) {
-        placed(placement)
-        return placement
-      }
+      if (placement !== undefined) return placement
       if (queue.length >= options.queuedRequests) {
         throw new RefrainError('queue_full', `${queue.length} requests are waiting already`, { retryAfterMs: 1000 })
       }
-      const waited = wait(query, signal, placed)
-      if (!isFirst) this.look()
+      const waited = wait(query, signal)
+      lookAfter(isFirst ? LOOK_MS : 0)
       return waited
     },
-    look() {
-      for (const waiter of [...queue]) {
-        const at = queue.indexOf(waiter)
-        if (at >= 0 && waiter.attempt()) queue.splice(queue.indexOf(waiter), 1)
-      }
-    },
+    look: () => lookAfter(0),
   }
 }
