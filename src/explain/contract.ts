@@ -56,8 +56,10 @@ export interface TurnRecorder {
    * Takes down a turn: costs a comparison. The events of its answer go through what comes back, as they are. Undefined: nothing is taken down.
    */
   record(facts: TurnFacts): ((events: AsyncIterable<GenerateEvent>) => AsyncIterable<GenerateEvent>) | undefined
-  /** The session's next turn is another by intent: sources of it were revoked. */
+  /** Sources of the session were revoked: its next turn is another by intent, texts and token ids are dropped. */
   revoked(scope: { readonly tenant: string; readonly session: string }): void
+  /** Drops all that is known of a session, and with `session` undefined of a tenant. */
+  forget(scope: { readonly tenant: string; readonly session?: string }): void
 }
 
 /** A message, tool or system text of a prompt, as it can be told without its text. */

@@ -8,6 +8,7 @@ import type { GenerateEvent } from '../core/events.js'
 import { cacheMoved } from '../core/signals.js'
 import type {
   ExplainOptions,
+  MissView,
   Reason,
   SessionView,
   TurnArchive,
@@ -42,6 +43,8 @@ export function createExplainer(options: ExplainOptions, deps: ExplainerDeps): E
   return new Turns(options, deps)
 }
 
+/** Turns of a session that run at once; of more, the oldest are compared with less. */
+const OPEN_TURNS = 64
 /** First blocks that are remembered of all tenants. */
 const HEADS = 10_000
 
@@ -87,7 +90,7 @@ class Turns implements Explainer {
     this.#settleOpen(session)
     const taken = new TakenTurn(facts, session, this.#turnOf(facts, session), this.#taking)
     table.add(session, taken.turn)
-    this.#openOf(session).add(taken)
+    this.#keepOpen(session, taken)
     if (session.byContent && taken.isMain) table.led(session, facts.chain, Math.floor(taken.shared / BLOCK_TOKENS))
     this.#later(taken)
     return (events) => watched(events, taken)
@@ -95,7 +98,17 @@ class Turns implements Explainer {
 
   revoked({ tenant, session }: { readonly tenant: string; readonly session: string }): void {
     const found = this.#tables.get(tenant)?.sessions.get(session)
-    if (found !== undefined) found.intent = 'revocation'
+    if (found === undefined) return
+    this.flush()
+    found.intent = 'revocation'
+    // Token ids spell what was revoked.
+    found.latest.clear()
+    for (const turn of found.turns) turn.miss = withoutTexts(turn.miss)
+  }
+
+  forget({ tenant, session }: { readonly tenant: string; readonly session?: string }): void {
+    if (session === undefined) this.#tables.delete(tenant)
+    else this.#tables.get(tenant)?.forget(session)
   }
 
   #tableOf(tenant: string): TenantTable {
@@ -154,10 +167,11 @@ class Turns implements Explainer {
 
   // --- behind the requests' backs ----------------------------------------------------------------------------------------
 
-  #openOf(session: Session): Set<TakenTurn> {
+  #keepOpen(session: Session, taken: TakenTurn): void {
     const open = this.#open.get(session) ?? new Set()
-    this.#open.set(session, open)
-    return open
+    this.#open.set(session, open.add(taken))
+    const [oldest] = open
+    if (open.size > OPEN_TURNS && oldest !== undefined) open.delete(oldest)
   }
 
   /** The next turn is told by what these are. */
@@ -252,6 +266,12 @@ class Turns implements Explainer {
   close(): void {
     this.#unsubscribe()
   }
+}
+
+function withoutTexts(miss: MissView | undefined): MissView | undefined {
+  if (miss?.difference?.before === undefined) return miss
+  const { before: _, after: __, ...difference } = miss.difference
+  return { ...miss, difference }
 }
 
 /** The first that differs, in the order of most templates; undefined: nothing. */

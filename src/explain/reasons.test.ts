@@ -2,10 +2,17 @@
 // the whole server, with the scripted backend.
 
 import { afterEach, describe, expect, test } from 'vitest'
-import { scriptedPieces } from '../backend/scripted-tokenizer.js'
+import { scriptedTemplate } from '../backend/scripted-template.js'
+import { createScriptedTokenizer, scriptedPieces } from '../backend/scripted-tokenizer.js'
+import { chainOf } from '../cache/chain.js'
 import type { ComposeOptions, Program } from '../compose.js'
+import type { Root } from '../core/block.js'
+import type { GenerateEvent } from '../core/events.js'
+import type { GenerateRequest } from '../core/request.js'
+import { ManualClock } from '../testing/manual-clock.js'
 import { post, scriptedProgram } from '../testing/scripted-program.js'
 import { causesOf, keptTokens, lossReason } from './costs.js'
+import { createExplainer, type Explainer } from './explainer.js'
 import { explainReport } from './report.js'
 
 // biome-ignore lint/suspicious/noExplicitAny: bodies and answers are plain JSON
@@ -274,6 +281,64 @@ describe('whose it is', () => {
     const count = async (key: string) => (await get(program, '/v1/explain/sessions', key)).body.data.length
     expect([await count('key-of-one'), await count('key-of-boss')]).toEqual([1, 2])
     expect((await get(program, '/v1/explain/sessions')).status).toBe(401)
+  })
+})
+
+describe('revocation and erasure', () => {
+  const tokenizer = createScriptedTokenizer({ end: '<|im_end|>', specials: ['<|im_start|>'] })
+  const { template } = scriptedTemplate({ template: 'chatml', end: '', specials: [] })
+  const root = 'ab'.repeat(16) as Root
+  const viewer = { name: 't', admin: false }
+
+  async function turn(explainer: Explainer, id: string, content: string): Promise<void> {
+    const messages = [{ role: 'user' as const, content }]
+    const rendered = template.render(messages, { tools: [], addGenerationPrompt: true })
+    const tokens = tokenizer.encode(rendered.text, { special: 'parse', bos: 'none' })
+    const request = {
+      ...{
+        id,
+        session: 's',
+        tenant: { name: 't', salt: 't', admin: false },
+        prompt: { kind: 'chat', messages, tools: [] },
+      },
+      ...{ n: 1, maxTokens: 1 },
+    } as unknown as GenerateRequest
+    const facts = {
+      request,
+      model: 'm',
+      backend: 'b',
+      tokenizer,
+      template,
+      rendered,
+      tokens,
+      chain: chainOf(root, tokens),
+    }
+    const cache = { working: 0, memory: 0, disk: 0, computed: tokens.length }
+    const counts = { promptTokens: tokens.length, cache, committedTokens: tokens.length }
+    async function* events(): AsyncGenerator<GenerateEvent> {
+      yield { type: 'start', ...counts }
+      yield { type: 'finish', ...counts, completionTokens: 0 }
+    }
+    for await (const event of explainer.record(facts)?.(events()) ?? []) expect(event.type).toMatch(/start|finish/)
+  }
+
+  test('drop texts, name the next change, and forget', async () => {
+    const options = { turns: 9, sessions: 9, memoryBytes: 1e6, keepText: true }
+    const explainer = createExplainer(options, { clock: new ManualClock() })
+    for (const [i, word] of ['one', 'two'].entries()) await turn(explainer, `${i}`, text(word))
+    const missOf = (number: number) => explainer.turn(viewer, 's', { turn: number })?.turn.miss
+    expect(missOf(2)).toMatchObject({
+      reason: 'messages_changed',
+      difference: { after: expect.stringContaining('two0') },
+    })
+    explainer.revoked({ tenant: 't', session: 's' })
+    expect(missOf(2)?.difference).not.toHaveProperty('after')
+    await turn(explainer, '2', text('three'))
+    expect(missOf(3)?.reason).toBe('revocation')
+    expect(missOf(3)).not.toHaveProperty('difference')
+    explainer.forget({ tenant: 't', session: 's' })
+    expect(explainer.turns(viewer, 's')).toBeUndefined()
+    explainer.close()
   })
 })
 

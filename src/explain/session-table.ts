@@ -74,12 +74,18 @@ export class TenantTable {
     const bytes = session.measure()
     this.#bytes += bytes - session.bytes
     session.bytes = bytes
-    for (const [key, oldest] of this.sessions) {
+    for (const key of this.sessions.keys()) {
       if (this.sessions.size <= this.#options.sessions && this.#bytes <= this.#options.memoryBytes) return
-      this.sessions.delete(key)
-      this.#bytes -= oldest.bytes
-      for (const turn of oldest.turns) this.#forget(turn)
+      this.forget(key)
     }
+  }
+
+  forget(key: string): void {
+    const session = this.sessions.get(key)
+    if (session === undefined) return
+    this.sessions.delete(key)
+    this.#bytes -= session.bytes
+    for (const turn of session.turns) this.#forget(turn)
   }
 
   #forget({ requestId }: Turn): void {

@@ -29,7 +29,7 @@ export interface TakenDeps {
 /** The turn that it is compared with, as that was when this one began. */
 interface Prior {
   readonly turn: Turn
-  /** Undefined: it went to another model. */
+  /** Undefined: it went to another model, or its tokens were revoked. */
   readonly line?: {
     readonly tokens: TokenLine
     readonly length: number | undefined
@@ -256,7 +256,7 @@ export class TakenTurn implements EventSink {
   }
 
   #promptReason({ line }: Prior, difference: Difference | undefined): Reason {
-    if (line === undefined) return 'model_changed'
+    if (line === undefined) return this.#intent ?? 'model_changed'
     if (!line.isSameRoot) return 'tenant'
     const reason = difference?.reason ?? 'messages_changed'
     return this.#intent !== undefined && REWRITTEN.includes(reason) ? this.#intent : reason
