@@ -74,6 +74,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
       engine: { threads, provider, maxRunning, workingSetBytes, kernels, trees: quick },
       cache: cacheSetup(config),
       limits: { queuedRequests, queueMs, sideRequestMs },
+      ...(config.events.publish !== undefined && { tellsBlocks: true }),
     },
   })
   return {

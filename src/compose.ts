@@ -8,6 +8,7 @@ import Value from 'typebox/value'
 import { type ApiServer, createServer } from './api/server.js'
 import { checkSignals } from './api/session-signal.js'
 import { scripted } from './backend/index.js'
+import type { BlockPublisher } from './backend/kv-events/publisher.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
 import { scriptedTemplate } from './backend/scripted-template.js'
 import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
@@ -54,7 +55,11 @@ export interface Program {
 /** @throws ConfigError where the config names what is not there, ModelError where the model cannot be had. */
 export async function compose(config: Config, options: ComposeOptions = {}): Promise<Program> {
   const clock = options.clock ?? systemClock
-  const { model, root, backend } = await opener(config)(config, { ...options, clock })
+  const publisher = await publisherOf(config)
+  const { model, root, backend } = await opener(config)(config, { ...options, clock }).catch(async (error) => {
+    await publisher?.close()
+    throw error
+  })
   const recorder = options.record === undefined ? undefined : await openRecorder({ folder: options.record, clock })
   const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
@@ -92,11 +97,24 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       await server.drain(drainMs)
       await backend.close()
       await recorder?.close()
+      await publisher?.close()
       await replies?.close()
       await model.tokenizer.close?.()
       metrics.close()
       explain.close()
     },
+  }
+}
+
+/** Before the engine opens: what it finds on disk is told too. */
+async function publisherOf({ events }: Config): Promise<BlockPublisher | undefined> {
+  const { publish, ...rest } = events
+  if (publish === undefined) return undefined
+  try {
+    const { publishBlocks } = await import('./backend/kv-events/publisher.js')
+    return await publishBlocks({ publish, ...rest })
+  } catch (error) {
+    throw new ConfigError((error as Error).message, { cause: error })
   }
 }
 

@@ -146,6 +146,33 @@ const tenant = Type.Object(
   strict,
 )
 
+const zmqEndpoint = Type.String({ pattern: '^(tcp|ipc)://\\S+$' })
+
+/** What this process's own engine publishes of its cache. */
+const events = Type.Object(
+  {
+    publish: Type.Optional(zmqEndpoint),
+    replay: Type.Optional(zmqEndpoint),
+    topic: Type.String({ default: '' }),
+    bufferSteps: count(10_000),
+    bufferBytes: size('64 MiB'),
+  },
+  strict,
+)
+
+/** What a backend elsewhere publishes of its cache. */
+const eventsElsewhere = Type.Object(
+  {
+    endpoint: zmqEndpoint,
+    replay: Type.Optional(zmqEndpoint),
+    topic: Type.String({ default: '' }),
+    bind: Type.Boolean({ default: false }),
+    ranks: count(1),
+    aliases: count(1_000_000),
+  },
+  strict,
+)
+
 const backendElsewhere = Type.Object(
   {
     name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, pattern: '^[!-~]+$' })),
@@ -160,6 +187,7 @@ const backendElsewhere = Type.Object(
     priority: Type.Boolean({ default: false }),
     dataParallelRank: Type.Optional(Type.Integer({ minimum: 0 })),
     models: Type.Record(Type.String(), Type.String(), { default: {} }),
+    events: Type.Optional(eventsElsewhere),
     tls: Type.Optional(
       Type.Object(
         {
@@ -250,6 +278,7 @@ export const configSchema = Type.Object(
     replies,
     prompt,
     explain,
+    events,
     backends: Type.Array(backendElsewhere, { default: [] }),
     fleet,
     router,

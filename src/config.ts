@@ -37,6 +37,7 @@ export interface Config {
   readonly prompt: Readonly<WrittenConfig['prompt']>
   readonly explain: Readonly<Omit<WrittenConfig['explain'], 'memoryBytes'> & { memoryBytes: number }>
   readonly backends: readonly Readonly<WrittenConfig['backends'][number]>[]
+  readonly events: Readonly<Omit<WrittenConfig['events'], 'bufferBytes'> & { bufferBytes: number }>
   readonly fleet: Readonly<Omit<WrittenConfig['fleet'], FleetSizes> & Record<FleetSizes, number>>
   readonly router: Readonly<WrittenConfig['router']>
   readonly tenants: readonly Readonly<WrittenConfig['tenants'][number] & { salt: string }>[]
@@ -243,6 +244,7 @@ function complete(written: WrittenConfig): Config {
     },
     sessions: { ...written.sessions, memoryBytes: bytesOf(written.sessions.memoryBytes) },
     explain: { ...written.explain, memoryBytes: bytesOf(written.explain.memoryBytes) },
+    events: { ...written.events, bufferBytes: bytesOf(written.events.bufferBytes) },
     fleet: {
       ...written.fleet,
       wholeBytes: bytesOf(written.fleet.wholeBytes),

@@ -12,6 +12,7 @@ import {
   type FromCall,
   type FromJob,
   type FromWorker,
+  KNOWN_SALTS,
   type SignalName,
   type ToJob,
   type ToWorker,
@@ -19,11 +20,11 @@ import {
 } from './backend/embedded-protocol.js'
 import type { KvCache } from './cache/contract.js'
 import { openKvCache } from './cache/kv-cache.js'
-import { BLOCK_TOKENS, blockBytes } from './core/block.js'
+import { BLOCK_TOKENS, blockBytes, type Root } from './core/block.js'
 import { HeldClock, systemClock } from './core/clock.js'
 import type { GenerateEvent } from './core/events.js'
 import type { Job } from './core/request.js'
-import { cacheMoved, note, stepDone } from './core/signals.js'
+import { type BlockPlaced, blockPlaced, cacheMoved, note, stepDone } from './core/signals.js'
 import type { Runner } from './engine/contract.js'
 import { Engine } from './engine/engine.js'
 import { createGrammars, type Grammars } from './engine/grammar.js'
@@ -41,6 +42,7 @@ const setup = workerData as WorkerSetup
 const say = (message: FromWorker) => parent.postMessage(message)
 
 forwardSignals()
+const salts = setup.tellsBlocks ? forwardBlocks() : undefined
 try {
   const house = await open()
   parent.on('message', (message: ToWorker) => void receive(house, message))
@@ -121,6 +123,7 @@ function heldRunner(runner: Runner, clock: HeldClock): Runner {
 async function receive(house: House, message: ToWorker): Promise<void> {
   const { port } = message
   if (message.type === 'generate') {
+    salts?.(message.job)
     await generate(house, message.job, port)
     return
   }
@@ -212,4 +215,27 @@ function forwardSignals(): void {
   stepDone.subscribe(forward('stepDone'))
   cacheMoved.subscribe(forward('cacheMoved'))
   note.subscribe(forward('note'))
+}
+
+/** Tells the main thread of blocks that come and go, batched like signals; the function learns a job's salt. */
+function forwardBlocks(): (job: Job) => void {
+  const known = new Map<Root, string | undefined>()
+  let batch: BlockPlaced[] = []
+  blockPlaced.subscribe((block) => {
+    if (batch.push(block.what === 'cleared' ? block : salted(block, known)) > 1) return
+    setImmediate(() => {
+      say({ type: 'blocks', blocks: batch })
+      batch = []
+    })
+  })
+  return ({ chain, request }) => {
+    known.delete(chain.root)
+    known.set(chain.root, request.cacheSalt)
+    if (known.size > KNOWN_SALTS) known.delete(known.keys().next().value as Root)
+  }
+}
+
+function salted<T extends { readonly root: Root | undefined }>(block: T, known: Map<Root, string | undefined>): T {
+  const salt = block.root === undefined ? undefined : known.get(block.root)
+  return salt === undefined ? block : { ...block, salt }
 }

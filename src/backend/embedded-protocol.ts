@@ -6,6 +6,7 @@ import type { KvLayout } from '../core/block.js'
 import { type ErrorCode, RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Job } from '../core/request.js'
+import type { BlockPlaced } from '../core/signals.js'
 
 /** What the worker is started with. Plain data. */
 export interface WorkerSetup {
@@ -16,6 +17,8 @@ export interface WorkerSetup {
   readonly engine: EngineSetup
   readonly cache: CacheSetup
   readonly limits: { readonly queuedRequests: number; readonly queueMs: number; readonly sideRequestMs: number }
+  /** Whether it tells of blocks that come and go. */
+  readonly tellsBlocks?: boolean
 }
 
 export interface EngineSetup {
@@ -71,7 +74,11 @@ export type FromWorker =
   | { readonly type: 'ready' }
   | { readonly type: 'refused'; readonly message: string }
   | { readonly type: 'state'; readonly running: number; readonly waiting: number; readonly notes: readonly string[] }
+  | { readonly type: 'blocks'; readonly blocks: readonly BlockPlaced[] }
   | { readonly type: 'signals'; readonly signals: readonly (readonly [name: SignalName, payload: unknown])[] }
+
+/** Salts of roots that the worker remembers, to tell them of blocks. */
+export const KNOWN_SALTS = 10_000
 
 export type SignalName = 'stepDone' | 'cacheMoved' | 'note'
 

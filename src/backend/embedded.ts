@@ -6,7 +6,7 @@ import { Channel } from '../core/channel.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Job } from '../core/request.js'
-import { cacheMoved, note, stepDone } from '../core/signals.js'
+import { blockPlaced, cacheMoved, note, stepDone } from '../core/signals.js'
 import type { Backend, BackendHealth, CacheControl, CacheStatus } from './backend.js'
 import {
   type CacheCall,
@@ -144,6 +144,10 @@ class EmbeddedBackend implements Backend {
       this.#state = message
       return
     }
+    if (message.type === 'blocks') {
+      for (const block of message.blocks) blockPlaced.publish(block)
+      return
+    }
     for (const [name, payload] of message.signals) {
       if (name === 'stepDone') stepDone.publish(payload as never)
       else if (name === 'cacheMoved') cacheMoved.publish(payload as never)
@@ -154,6 +158,7 @@ class EmbeddedBackend implements Backend {
   #revive(livedMs: number): void {
     this.#worker = undefined
     this.#state = { running: 0, waiting: 0, notes: [] }
+    blockPlaced.publish({ what: 'cleared' })
     this.#deaths = livedMs > STABLE_MS ? 1 : this.#deaths + 1
     const waitMs = RESTART_MS[Math.min(this.#deaths, RESTART_MS.length) - 1] as number
     note.publish({ level: 'error', text: `${this.#why}; it starts again`, detail: { waitMs, deaths: this.#deaths } })

@@ -8,6 +8,7 @@
 
 import { BLOCK_TOKENS, type BlockHash, type Root } from '../core/block.js'
 import type { Priority } from '../core/request.js'
+import { blockPlaced } from '../core/signals.js'
 
 /** A block's full name: hashes find it, root and tokens prove it. */
 export interface BlockName {
@@ -57,6 +58,12 @@ export interface IndexWatcher {
 }
 
 const URGENCY: Readonly<Record<Priority, number>> = { background: 0, auxiliary: 1, interactive: 2 }
+
+function tellPlaced(what: 'stored' | 'removed', tier: 'memory' | 'disk', entry: Entry): void {
+  if (!blockPlaced.channel.hasSubscribers) return
+  const { hash, root, parent, tokens } = entry
+  blockPlaced.publish({ what, tier, hash, root, parent, tokens })
+}
 
 export class PrefixIndex {
   readonly #entries = new Map<BlockHash, Entry>()
@@ -124,6 +131,7 @@ export class PrefixIndex {
   placeInMemory(entry: Entry, slot: number): void {
     if (entry.slot !== undefined) throw new Error(`block ${entry.hash} is in memory already`)
     entry.slot = slot
+    tellPlaced('stored', 'memory', entry)
     this.#adopt(entry, 'memoryChildren', 1)
     this.#watcher?.review(entry)
   }
@@ -133,6 +141,7 @@ export class PrefixIndex {
     const { slot } = entry
     if (slot === undefined) throw new Error(`block ${entry.hash} is not in memory`)
     entry.slot = undefined
+    tellPlaced('removed', 'memory', entry)
     this.#adopt(entry, 'memoryChildren', -1)
     this.#watcher?.review(entry)
     this.#prune(entry)
@@ -142,6 +151,7 @@ export class PrefixIndex {
   placeInStore(entry: Entry): void {
     if (entry.stored) return
     entry.stored = true
+    tellPlaced('stored', 'disk', entry)
     this.#storedBlocks++
     this.#adopt(entry, 'storedChildren', 1)
   }
@@ -149,6 +159,7 @@ export class PrefixIndex {
   leaveStore(entry: Entry): void {
     if (!entry.stored) return
     entry.stored = false
+    tellPlaced('removed', 'disk', entry)
     this.#storedBlocks--
     this.#adopt(entry, 'storedChildren', -1)
     this.#prune(entry)

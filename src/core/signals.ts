@@ -2,6 +2,7 @@
 // nobody subscribes; telemetry is the only subscriber and never a parameter.
 
 import { type Channel, channel } from 'node:diagnostics_channel'
+import type { BlockHash, Root } from './block.js'
 
 export interface RequestSettled {
   readonly id: string
@@ -35,6 +36,21 @@ export interface CacheMoved {
   readonly bytes: number
   readonly durationMs?: number
 }
+
+/** Blocks came to a tier of the embedded engine's cache, or left it; `cleared`: all of them did, its worker died. */
+export type BlockPlaced =
+  | {
+      readonly what: 'stored' | 'removed'
+      readonly tier: 'memory' | 'disk'
+      readonly hash: BlockHash
+      readonly root: Root | undefined
+      readonly parent: BlockHash | Root | undefined
+      /** Undefined: found on disk, and not yet read. */
+      readonly tokens: Int32Array | undefined
+      /** The request's `cache_salt`, where it is known. */
+      readonly salt?: string
+    }
+  | { readonly what: 'cleared' }
 
 /** One batch of events of a member's cache; all but the lag are counts. */
 export interface KvHeard {
@@ -104,6 +120,7 @@ function signal<T>(name: string): Signal<T> {
 export const requestSettled = signal<RequestSettled>('request-settled')
 export const quickAnswered = signal<QuickAnswered>('quick-answered')
 export const cacheMoved = signal<CacheMoved>('cache-moved')
+export const blockPlaced = signal<BlockPlaced>('block-placed')
 export const kvHeard = signal<KvHeard>('kv-heard')
 export const kvTurned = signal<KvTurned>('kv-turned')
 export const stepDone = signal<StepDone>('step-done')

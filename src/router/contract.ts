@@ -80,11 +80,6 @@ export interface RouteQuery {
   readonly segments: SegmentChain
   /** Keys of the tokenized prompt's blocks, in each form that members' events have (precise knowledge). */
   readonly blocks?: readonly PromptBlocks[]
-  /**
-   * Own keys (core/block-keys.ts) of the prompt's full blocks of that size, two words each, where its tokens are known;
-   * `salted` by `FollowState.salted` of the member in question. Remembered: asking twice costs nothing.
-   */
-  keysFor?(blockTokens: number, salted: boolean): Uint32Array
   readonly promptTokens: number
   /** Whether `promptTokens` is an estimate. */
   readonly estimated: boolean

@@ -72,9 +72,9 @@ export class EventStream {
     this.#parts = parts
   }
 
-  /** Everything that the publisher's engine holds is known. */
+  /** Everything that the publisher's engine holds is known; not while batches are asked for. */
   get complete(): boolean {
-    return this.#complete
+    return this.#complete && this.#waiting === undefined
   }
 
   /** The number of the last applied batch. */
@@ -167,6 +167,7 @@ export class EventStream {
     this.#replays++
     this.#cancelRetry?.()
     this.#cancelRetry = undefined
+    this.#parts.tell(undefined)
     // Our own fault in here is a crash, like everywhere.
     void this.#heal()
   }
@@ -186,6 +187,7 @@ export class EventStream {
     const waiting = this.#waiting ?? []
     this.#waiting = undefined
     this.#waitingBytes = 0
+    this.#parts.tell(undefined)
     for (const { seq, payload } of waiting) this.receive(seq, payload)
   }
 

@@ -5,6 +5,7 @@ import type { Clock } from '../../core/clock.js'
 import type { GenerateEvent } from '../../core/events.js'
 import type { Priority } from '../../core/request.js'
 import type { MemberKind } from '../../router/contract.js'
+import type { EventsOptions } from '../kv-events/contract.js'
 
 /** One entry of config `backends`, complete. */
 export interface RemoteOptions {
@@ -32,6 +33,8 @@ export interface RemoteOptions {
   /** Names that clients send -> the model's name there. */
   readonly models: Readonly<Record<string, string>>
   readonly tls?: RemoteTls
+  /** Where it publishes what its cache does. */
+  readonly events?: EventsOptions
 }
 
 export interface RemoteTls {
