@@ -103,6 +103,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   api: { may: ['core'], contracts: true },
   dashboard: { may: ['core'], contracts: true },
   plan: { may: ['core', 'model'] },
+  lint: { may: ['core', 'explain'] },
   trace: { may: ['core'], types: ['backend/backend.ts'] },
   simulate: { may: ['core', 'cache', 'plan', 'trace'] },
   client: { may: [] },
