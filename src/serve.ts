@@ -294,11 +294,11 @@ interface Asking {
 function quickOf(request: GenerateRequest, { model, rendered, prompt, frozen }: Asking): QuickRun | undefined {
   const { quick: ask, prompt: chat, maxTokens } = request
   if (ask === undefined || chat.kind !== 'chat' || rendered === undefined) return undefined
-  const { continueFinal: _, ...plain } = chat
+  const { continueFinal: continues = false, ...plain } = chat
   const { tokenizer, formats, contextLength, quick: catalogue = catalogueOf() } = model
   const input = {
     ...{ ask, catalogue, formats, tokenizer, contextLength, rendered, tokens: prompt.tokens },
-    messages: chat.messages,
+    ...{ messages: chat.messages, continues },
     prefixTokens: prompt.tokensBefore(rendered.tail),
     render: (messages: readonly ChatMessage[], { addGenerationPrompt, thinking }: RenderChange) =>
       render({ ...plain, messages, ...(thinking && { thinking }) }, model, {

@@ -217,3 +217,40 @@ describe("DeepSeek's form", () => {
     expect(reply.json().error.param).toBe(param)
   })
 })
+
+describe('beside the other dialects', () => {
+  const quick = { tasks: [{ task: 'action' }], at: 'reply' }
+  const input = { input: 'Hello', quick }
+  const body = { messages: [{ role: 'user', content: 'Hello' }], max_tokens: 16, quick }
+
+  test.each([
+    ['/v1/responses', input],
+    ['/v1/messages', body],
+  ])('%s has the answers in a member of its body, and in the last of its events', async (path, asked) => {
+    const whole = (await post(program, path, asked)).json()
+    expect(whole.quick.results[0].choice).toMatch(/^(search|answer)$/)
+    const stream = await post(program, path, { ...asked, stream: true })
+    const events = stream.text.split('\n\n').flatMap((event) => /^data: (.*)$/m.exec(event)?.[1] ?? [])
+    const told = events.map((event) => JSON.parse(event)).filter((event) => event.quick ?? event.response?.quick)
+    expect(told.length).toBe(1)
+    expect(['response.completed', 'response.incomplete', 'message_delta']).toContain(told[0].type)
+    expect((told[0].quick ?? told[0].response.quick).results).toEqual(whole.quick.results)
+  })
+
+  test.each([
+    ['/v1/responses', { ...input, quick: { tasks: [{ task: 'x' }] } }],
+    ['/v1/messages', { ...body, quick: { tasks: [{ task: 'x' }] } }],
+  ])('%s refuses what cannot be asked, by its field', async (path, asked) => {
+    const reply = await post(program, path, asked)
+    expect(reply.status).toBe(400)
+    expect(reply.text).toContain('quick.tasks[0].task')
+  })
+
+  test('a message that is continued is asked about behind its end', async () => {
+    const messages = [...conversation, { role: 'assistant', content: 'It was', prefix: true }]
+    const at = async (place: string) =>
+      post(program, '/v1/chat/completions', { messages, quick: { tasks: [{ task: 'title' }], at: place } })
+    expect((await at('user')).json().error.param).toBe('quick.at')
+    expect((await at('reply')).json().quick.results[0].text).toContain('Write a title')
+  })
+})

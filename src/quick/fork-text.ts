@@ -13,6 +13,8 @@ import type { NativePlace } from './catalogue.js'
 export interface TextParts {
   readonly ask: { readonly at: 'user' | 'reply' }
   readonly messages: readonly ChatMessage[]
+  /** The answer goes on with the last message. */
+  readonly continues: boolean
   readonly rendered: Rendered
   /** Renders other messages just as the prompt was, but for what is said here. */
   render(messages: readonly ChatMessage[], more: RenderChange): Rendered
@@ -102,10 +104,13 @@ export class ForkTexts {
 
   /** What stands behind an answer that is not there yet, with `more` messages behind it. */
   #behindReply(more: readonly ChatMessage[]): { after: string } {
-    const { messages, render } = this.#parts
-    const answered: ChatMessage = { role: 'assistant', content: REPLY_MARK }
+    const { messages, render, continues } = this.#parts
+    const [begun] = continues ? messages.slice(-1) : []
+    const opened: ChatMessage = begun ?? { role: 'assistant', content: '' }
+    const answered = { ...opened, content: opened.content + REPLY_MARK }
+    const before = begun === undefined ? messages : messages.slice(0, -1)
     const how = more.length > 0 ? ASIDE : { addGenerationPrompt: false }
-    const { text } = render([...messages, answered, ...more], how)
+    const { text } = render([...before, answered, ...more], how)
     const at = text.lastIndexOf(REPLY_MARK)
     if (at < 0) throw lost()
     return { after: text.slice(at + REPLY_MARK.length) }

@@ -202,6 +202,7 @@ describe('a template that writes the past otherwise once the user speaks again',
     const tenant = { name: 'both', salt: 'both', admin: false }
     const both = await forgetful.ask(chat(messages, { maxTokens: 16, quick: asked, tenant }))
     expect(textOf(both)).toBe(plain)
+    expect(forgetful.jobs.map(({ transient = false }) => transient)).toEqual([false, false, true])
     const results = resultsOf(both)
     expect(results.map(({ error }) => error)).toEqual([undefined, undefined])
     expect(results[0]?.text).toBe(await alone(forgetful, 0, 'forgetful-alone'))

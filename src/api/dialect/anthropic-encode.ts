@@ -4,10 +4,12 @@
 // message_stop once, last; a failure is one error event and nothing behind it.
 
 import type { GenerateEvent } from '../../core/events.js'
+import type { QuickResult } from '../../core/quick.js'
 import { BlockSequence, type BlockStep } from './anthropic-blocks.js'
 import type { AppliedEdit } from './anthropic-context.js'
 import { anthropicError, anthropicUsage, diagnosticsOf } from './anthropic-shape.js'
 import type { About, BodyEncoder, StreamEncoder } from './contract.js'
+import { quickMember } from './quick-result.js'
 
 export interface MessageShape {
   readonly maxTokens: number
@@ -29,6 +31,8 @@ class Message {
   readonly about: About
   readonly shape: MessageShape
   readonly blocks: BlockSequence
+  /** Answers of quick instructions: a member of the last delta, or of the body. */
+  quick: readonly QuickResult[] | undefined
   #end: Pick<EndEvent, 'reason' | 'stopString'> = { reason: 'length' }
   #ended = false
 
@@ -81,6 +85,11 @@ class Message {
     return appliedEdits === undefined ? {} : { context_management: { applied_edits: appliedEdits } }
   }
 
+  /** `{quick}` where the request asked for it. */
+  quickAnswers() {
+    return this.quick === undefined ? {} : { quick: quickMember(this.quick) }
+  }
+
   /** `{diagnostics}` where the request asked for it. */
   diagnostics() {
     const { previousMessage } = this.shape
@@ -111,7 +120,7 @@ export class MessageStream implements StreamEncoder {
       case 'finish':
         return this.#message.rest().map(wireStep).join('') + this.#last(event)
       case 'quick':
-        // This API has no place for it, and no request of it asks.
+        this.#message.quick = event.results ?? []
         return ''
     }
   }
@@ -144,7 +153,8 @@ export class MessageStream implements StreamEncoder {
   #last(event: FinishEvent): string {
     const delta = this.#message.stop(event)
     const { service_tier: _, ...usage } = this.#message.usage(event)
-    const last = { type: 'message_delta', delta, usage, ...this.#message.contextManagement() }
+    const more = { ...this.#message.contextManagement(), ...this.#message.quickAnswers() }
+    const last = { type: 'message_delta', delta, usage, ...more }
     return sse('message_delta', JSON.stringify(last)) + sse('message_stop', '{"type":"message_stop"}')
   }
 }
@@ -161,6 +171,7 @@ export class MessageBody implements BodyEncoder {
   event(event: GenerateEvent): void {
     if (event.type === 'token') this.#add(this.#message.blocks.token(event))
     else if (event.type === 'end') this.#add(this.#message.end(event))
+    else if (event.type === 'quick') this.#message.quick = event.results ?? []
     else if (event.type === 'finish') {
       this.#add(this.#message.rest())
       const rest = {
@@ -168,6 +179,7 @@ export class MessageBody implements BodyEncoder {
         ...this.#message.contextManagement(),
         ...this.#message.diagnostics(),
         usage: this.#message.usage(event),
+        ...this.#message.quickAnswers(),
       }
       this.#last = JSON.stringify(rest).slice(1)
     }

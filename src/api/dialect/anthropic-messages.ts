@@ -38,6 +38,7 @@ import {
   unsupported,
 } from './fields.js'
 import { schemaField } from './openai-constraint.js'
+import { quick, quickOf } from './quick-field.js'
 import { refrainMember } from './tool-choice.js'
 
 /** Read as they are: what they mean depends on other fields. */
@@ -113,6 +114,7 @@ const fields = {
   context_management: contextManagement,
   diagnostics: object({ previous_message_id: previousMessage }, 'Asks why the cache was missed.'),
   refrain: refrainMember,
+  quick,
   cache_salt: text('Requests share cached prefixes only with requests of the same salt.'),
   metadata: accepted("the tenant is the key's"),
   service_tier: accepted('there is one'),
@@ -141,7 +143,8 @@ export const anthropicMessages: Dialect = {
   decode(raw, envelope) {
     const { read, reading, prompt, ...rest } = decodeConversation(raw, envelope)
     const maxTokens = required(read.max_tokens, 'max_tokens')
-    const request = requestOf(read, envelope, prompt, maxTokens)
+    const asides = quickOf(read.quick, { maxTokens, limits: envelope.limits, continues: prompt.continueFinal }).request
+    const request = { ...requestOf(read, envelope, prompt, maxTokens), ...asides }
     const shape = {
       maxTokens,
       lifetime: rest.marks.lifetime,

@@ -88,14 +88,15 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
   const calls = { choice: read.tool_choice, parallel: read.parallel_tool_calls, allowed: read.refrain?.allowed_tools }
   const choice = toolChoiceOf(calls, sentTools)
   const sent = required(read.messages, 'messages')
-  const asked = quickOf(read.quick, { messages: raw.value['messages'], maxTokens, limits: envelope.limits })
+  const continues = continuesFinal(read, sent, raw)
+  const asked = quickOf(read.quick, { messages: raw.value['messages'], maxTokens, limits: envelope.limits, continues })
   const request: GenerateRequest = {
     ...sharedRequest(read, envelope),
     prompt: {
       kind: 'chat',
       messages: sent,
       tools: sentTools,
-      ...(continuesFinal(read, sent, raw) && { continueFinal: true }),
+      ...(continues && { continueFinal: true }),
       ...thinkingOf(read),
     },
     ...(choice === undefined ? {} : { toolChoice: choice }),
@@ -104,9 +105,6 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
     ...asked.request,
     ...(read.logprobs === true ? { logprobs: read.top_logprobs ?? 0 } : {}),
     ...(constraint === undefined ? {} : { constraint }),
-  }
-  if (request.quick?.at === 'user' && request.prompt.kind === 'chat' && request.prompt.continueFinal === true) {
-    throw invalid('quick.at', "must be 'reply' where the last message is continued")
   }
   const includeUsage = read.stream_options?.include_usage === true
   const shape = { n: request.n, includeUsage, isTask: asked.isTask }

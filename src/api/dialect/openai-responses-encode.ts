@@ -4,10 +4,18 @@
 // response.incomplete and response.failed, last. A stream that breaks has none of the first two.
 
 import type { GenerateEvent, SplitText } from '../../core/events.js'
+import type { QuickResult } from '../../core/quick.js'
 import type { About, BodyEncoder, StreamEncoder } from './contract.js'
 import { type Logprobs, ResponseItems, type Tell } from './openai-responses-items.js'
-import { failureOf, type ResponseStatus, responseJson, responsesUsage } from './openai-responses-shape.js'
+import {
+  failureOf,
+  type ResponseParts,
+  type ResponseStatus,
+  responseJson,
+  responsesUsage,
+} from './openai-responses-shape.js'
 import type { ClientTool } from './openai-responses-tools.js'
+import { quickMember } from './quick-result.js'
 
 export interface ResponsesShape {
   /** Members of the response that repeat the request. */
@@ -26,6 +34,8 @@ class Answer {
   readonly #shape: ResponsesShape
   #reasoningTokens = 0
   #reason: 'stop' | 'length' = 'length'
+  /** Answers of quick instructions: a member of the response that ends. */
+  quick: readonly QuickResult[] | undefined
 
   constructor(about: About, shape: ResponsesShape, tell: Tell) {
     this.#about = about
@@ -49,10 +59,11 @@ class Answer {
   /** The whole response and how it ended. */
   finish(event: Extract<GenerateEvent, { type: 'finish' }>): { status: ResponseStatus; json: string } {
     const status = this.#reason === 'stop' ? 'completed' : 'incomplete'
-    return { status, json: this.json(status, { usage: responsesUsage(event, this.#reasoningTokens) }) }
+    const quick = this.quick && { quick: quickMember(this.quick) }
+    return { status, json: this.json(status, { usage: responsesUsage(event, this.#reasoningTokens), ...quick }) }
   }
 
-  json(status: ResponseStatus, more: { readonly usage?: object; readonly error?: object } = {}): string {
+  json(status: ResponseStatus, more: Pick<ResponseParts, 'usage' | 'error' | 'quick'> = {}): string {
     const { echo } = this.#shape
     return responseJson({ about: this.#about, echo, status, output: this.items.output, ...more })
   }
@@ -73,6 +84,7 @@ export class ResponsesStream implements StreamEncoder {
     if (event.type === 'start') this.#begin()
     else if (event.type === 'token') this.#answer.token(event)
     else if (event.type === 'end') this.#answer.end(event.reason, event.split)
+    else if (event.type === 'quick') this.#answer.quick = event.results ?? []
     else if (event.type === 'finish') {
       const { status, json } = this.#answer.finish(event)
       this.#tell(`response.${status}`, `"response":${json}`)
@@ -124,6 +136,7 @@ export class ResponsesBody implements BodyEncoder {
   event(event: GenerateEvent): void {
     if (event.type === 'token') this.#answer.token(event)
     else if (event.type === 'end') this.#answer.end(event.reason, event.split)
+    else if (event.type === 'quick') this.#answer.quick = event.results ?? []
     else if (event.type === 'finish') this.#body = this.#answer.finish(event).json
   }
 

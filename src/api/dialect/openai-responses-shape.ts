@@ -61,16 +61,19 @@ export interface ResponseParts {
   readonly output: readonly string[]
   readonly usage?: object | undefined
   readonly error?: object | undefined
+  /** Results of quick instructions. */
+  readonly quick?: object | undefined
 }
 
 /** The response object, as JSON. */
-export function responseJson({ about, echo, status, output, usage, error }: ResponseParts): string {
+export function responseJson({ about, echo, status, output, usage, error, quick }: ResponseParts): string {
   const incomplete = status === 'incomplete' ? '{"reason":"max_output_tokens"}' : 'null'
   return (
     `{"id":"${about.id}","object":"response","created_at":${about.created},"status":"${status}",` +
     `"background":false,"error":${JSON.stringify(error ?? null)},"incomplete_details":${incomplete},` +
     `"model":${JSON.stringify(about.model)},"output":[${output.join(',')}],"previous_response_id":null,` +
-    `"service_tier":"default","store":false,"truncation":"disabled",${echo},"usage":${JSON.stringify(usage ?? null)}}`
+    `"service_tier":"default","store":false,"truncation":"disabled",${echo},"usage":${JSON.stringify(usage ?? null)}` +
+    `${quick === undefined ? '' : `,"quick":${JSON.stringify(quick)}`}}`
   )
 }
 

@@ -31,6 +31,7 @@ import { inputSchema, readInput } from './openai-responses-input.js'
 import { echoOf } from './openai-responses-shape.js'
 import { NO_TOOLS, responsesToolChoice, responsesTools } from './openai-responses-tools.js'
 import { sharedFields, sharedRequest } from './openai-sampling.js'
+import { quick, quickOf } from './quick-field.js'
 import { narrowChoice, parallelToolCalls, refrainMember } from './tool-choice.js'
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const
@@ -93,6 +94,7 @@ const fields = {
   }),
   parallel_tool_calls: parallelToolCalls,
   refrain: refrainMember,
+  quick,
   max_output_tokens: integer(
     { min: 0 },
     'Tokens of the answer at most; cut to what the window leaves. 0: prefill only.',
@@ -168,6 +170,7 @@ function decodeResponses(raw: RawBody, envelope: Envelope): Decoded {
     ...(toolChoice === undefined ? {} : { toolChoice }),
     echo: false,
     ...(read.max_output_tokens === undefined ? {} : { maxTokens: read.max_output_tokens }),
+    ...quickOf(read.quick, { maxTokens: read.max_output_tokens, limits: envelope.limits }).request,
     ...(wantsLogprobs ? { logprobs: read.top_logprobs ?? 0 } : {}),
     ...(constraint === undefined ? {} : { constraint }),
   }

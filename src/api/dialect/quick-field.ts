@@ -107,10 +107,12 @@ export function checkQuick(asked: readonly QuickTask[], path: string, limits: En
 }
 
 interface AskContext {
-  /** As sent. */
-  readonly messages: unknown
+  /** As sent, where messages may carry a task. */
+  readonly messages?: unknown
   readonly maxTokens: number | undefined
   readonly limits: Envelope['limits']
+  /** The last message is continued. */
+  readonly continues?: boolean | undefined
 }
 
 export interface AskedBeside {
@@ -124,7 +126,8 @@ export interface AskedBeside {
  * What a chat asks on the side: by `quick`, or by DeepSeek's `task` on the last message, which makes the call answer that.
  * @throws RefrainError `invalid_request` by field.
  */
-export function quickOf(asked: QuickAsk | undefined, { messages, maxTokens, limits }: AskContext): AskedBeside {
+export function quickOf(asked: QuickAsk | undefined, context: AskContext): AskedBeside {
+  const { messages, maxTokens, limits, continues = false } = context
   const task = taskOfMessages(messages)
   if (asked === undefined) {
     if (task === undefined) return { request: {}, isTask: false }
@@ -132,6 +135,7 @@ export function quickOf(asked: QuickAsk | undefined, { messages, maxTokens, limi
   }
   if (task !== undefined) throw invalid('quick', `cannot go with '${task.path}'`)
   if (asked.at === 'reply' && maxTokens === 0) throw invalid('quick.at', "cannot be 'reply' where max_tokens is 0")
+  if (asked.at === 'user' && continues) throw invalid('quick.at', "must be 'reply' where the last message is continued")
   checkQuick(asked.tasks, 'quick.tasks', limits)
   return { request: { quick: asked }, isTask: false }
 }
