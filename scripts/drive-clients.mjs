@@ -89,7 +89,7 @@ const CLIENTS = {
     args: ['exec', '--dangerously-bypass-approvals-and-sandbox', '--skip-git-repo-check', '--json', PROMPT],
   },
   opencode: {
-    prepare(home, url, folder) {
+    prepare(_home, url, folder) {
       const models = { [MODEL]: { name: MODEL } }
       const options = { baseURL: `${url}/v1`, apiKey: 'none-needed' }
       const provider = { local: { npm: '@ai-sdk/openai-compatible', options, models } }

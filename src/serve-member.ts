@@ -54,11 +54,10 @@ export function passedOn({ path, url, body, stream }: Forward, sink: ForwardSink
 
 /** Asked as a chat, always as a stream; told in the client's dialect. */
 export function translated(asked: Forward, sink: ForwardSink, translation: Translation, reader: ChatReader): Telling {
-  let whole = ''
   const tell = (events: readonly GenerateEvent[]) => {
     const text = events.map((event) => translation.event(event)).join('')
+    // The translation itself keeps what a whole answer is made of.
     if (asked.stream) sink.write(text)
-    else whole += text
   }
   return {
     path: CHAT_PATH,
