@@ -13,7 +13,7 @@ export interface LintOptions {
   readonly mostBytes: number
 }
 
-export const LINT_DEFAULTS: LintOptions = { bytesPerToken: 4, mostBytes: 128 * 1024 * 1024 }
+export const LINT_DEFAULTS: LintOptions = { bytesPerToken: 4, mostBytes: 64 * 1024 * 1024 }
 
 export interface Cause {
   readonly reason: Reason
