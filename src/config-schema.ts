@@ -188,6 +188,7 @@ const backendElsewhere = Type.Object(
     dataParallelRank: Type.Optional(Type.Integer({ minimum: 0 })),
     models: Type.Record(Type.String(), Type.String(), { default: {} }),
     events: Type.Optional(eventsElsewhere),
+    tokenizer: Type.Optional(Type.String({ minLength: 1 })),
     tls: Type.Optional(
       Type.Object(
         {
@@ -224,6 +225,8 @@ const fleet = Type.Object(
     continueBroken: Type.Boolean({ default: false }),
     wholeBytes: size('32 MiB'),
     memoBytes: size('128 MiB'),
+    tokenizeMs: count(25, 0),
+    tokenBytes: size('64 MiB'),
   },
   strict,
 )

@@ -17,7 +17,7 @@ export class ConfigError extends Error {
 }
 
 type Sizes = 'bodyBytes' | 'unsentBytes'
-type FleetSizes = 'wholeBytes' | 'memoBytes'
+type FleetSizes = 'wholeBytes' | 'memoBytes' | 'tokenBytes'
 
 /** Checked, complete and frozen: sizes in bytes, paths absolute, nothing left to guess. */
 export interface Config {
@@ -249,6 +249,7 @@ function complete(written: WrittenConfig): Config {
       ...written.fleet,
       wholeBytes: bytesOf(written.fleet.wholeBytes),
       memoBytes: bytesOf(written.fleet.memoBytes),
+      tokenBytes: bytesOf(written.fleet.tokenBytes),
     },
     tenants: tenants.map((tenant) => ({ ...tenant, salt: tenant.salt ?? `tenant:${tenant.name}` })),
   }

@@ -113,7 +113,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
 }
 
 /** They join concrete parts and may import everything: the main thread's root, the worker thread's, the CLI. */
-const ROOTS = ['compose.ts', 'compose-embedded.ts', 'compose-fleet.ts', 'worker.ts', 'main.ts']
+const ROOTS = ['compose.ts', 'compose-embedded.ts', 'compose-fleet.ts', 'compose-knowledge.ts', 'worker.ts', 'main.ts']
 
 function layerComplaint(from: string, { target, typeOnly }: Import): string | undefined {
   const here = roomOf(from)

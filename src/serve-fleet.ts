@@ -2,7 +2,15 @@
 // another backend may be tried until the first content came, and after that only to go on where it stopped; a 4xx is an
 // answer and never tried again; every attempt is told to the router once, when it is sent and when it is over.
 
-import type { BodySetting, FleetService, Forward, Forwarded, ForwardSink, ForwardUsage } from './api/contract.js'
+import type {
+  BodySetting,
+  FleetService,
+  Forward,
+  ForwardChat,
+  Forwarded,
+  ForwardSink,
+  ForwardUsage,
+} from './api/contract.js'
 import type {
   BrokenChat,
   ChatReader,
@@ -14,7 +22,7 @@ import type {
 } from './backend/remote/contract.js'
 import type { Clock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
-import type { FleetRouter, MemberPlacement, RouteQuery } from './router/contract.js'
+import type { FleetRouter, MemberPlacement, PromptBlocks, RouteQuery, SegmentChain } from './router/contract.js'
 import { modelsOf, resolveModel } from './router/fleet-models.js'
 import type { TenantLimits } from './router/tenant-limits.js'
 import { TokenRatios } from './router/token-ratios.js'
@@ -27,6 +35,7 @@ import {
   outbound,
   passedHeaders,
   passedOn,
+  saltOf,
   type Telling,
   translated,
 } from './serve-member.js'
@@ -53,8 +62,24 @@ export interface FleetParts {
   readonly attempts: number
   /** What else a member needs to be set for a request, and is told when it is over: slots of llama-server. */
   readonly seats?: Seats
+  /** Tokens of prompts, for backends that tell what their caches hold; undefined: there are none. */
+  readonly tokens?: PromptTokenizer
   readonly clock: Clock
 }
+
+export interface PromptTokenizer {
+  /** Undefined: not known. */
+  blocksOf(prompt: {
+    readonly model: string
+    readonly chat: ForwardChat
+    readonly segments: SegmentChain
+    readonly salt: string | undefined
+  }): MaybePromise<{ readonly blocks: readonly PromptBlocks[]; readonly promptTokens: number | undefined } | undefined>
+  /** How many a backend counted where `expected` were. */
+  counted(prompt: { readonly model: string; readonly chat: ForwardChat }, expected: number, promptTokens: number): void
+}
+
+type MaybePromise<T> = T | Promise<T>
 
 /** Who sits where in a server that holds one session a slot. */
 export interface Seats {
@@ -75,7 +100,33 @@ export function createFleetService(parts: FleetParts): FleetService {
     resolve: (name) => resolveModel(parts.remotes(), parts.aliases, name),
     tokensPerByte: (model) => ratios.of(model),
     place: (query) => parts.router.place({ ...query, excluded: barred(parts, { query }) }),
-    forward: (asked, sink, signal) => new Passing(parts, ratios, { asked, sink, signal }).run(),
+    async forward(sent, sink, signal) {
+      const asked = parts.tokens === undefined ? sent : await withBlocks(sent, parts)
+      return new Passing(parts, ratios, { asked, sink, signal }).run()
+    },
+  }
+}
+
+/** With the keys of its blocks, and its tokens counted, where that is known in time. */
+async function withBlocks(asked: Forward, { tokens, tenants }: FleetParts): Promise<Forward> {
+  const { chat, query } = asked
+  if (chat === undefined) return asked
+  const salt = tenants.length > 0 ? saltOf(asked) : saltIn(asked.body.member('cache_salt'))
+  const found = await tokens?.blocksOf({ model: query.model, chat, segments: query.segments, salt })
+  if (found === undefined) return asked
+  const { blocks, promptTokens } = found
+  const counted = promptTokens === undefined ? {} : { promptTokens, estimated: false }
+  return { ...asked, query: { ...query, blocks, ...counted } }
+}
+
+/** What the client itself set. */
+function saltIn(json: string | undefined): string | undefined {
+  try {
+    const value: unknown = json === undefined ? undefined : JSON.parse(json)
+    return typeof value === 'string' && value !== '' ? value : undefined
+  } catch {
+    // The backend refuses it.
+    return undefined
   }
 }
 
@@ -185,7 +236,7 @@ class Passing {
     } finally {
       const { usage } = ending ?? {}
       seat?.leave(usage)
-      if (usage !== undefined) this.#ratios.learn(asked.query.model, asked.query.promptTokens, usage.promptTokens)
+      if (usage !== undefined) this.#counted(usage.promptTokens)
       router.settled({
         query: asked.query,
         member: member.id,
@@ -201,6 +252,14 @@ class Passing {
       if (usage !== undefined)
         this.#parts.quotas.settle(tenant, usage.promptTokens - promptTokens + usage.completionTokens)
     }
+  }
+
+  /** What the backend counted teaches how long prompts are. */
+  #counted(promptTokens: number): void {
+    const { query, chat } = this.#request.asked
+    const { model, estimated, segments } = query
+    this.#ratios.learn(model, segments.tokens.at(-1) ?? query.promptTokens, promptTokens)
+    if (!estimated && chat !== undefined) this.#parts.tokens?.counted({ model, chat }, query.promptTokens, promptTokens)
   }
 
   /** The answer, or undefined where another attempt is due. @throws RefrainError where there is none. */

@@ -147,6 +147,19 @@ export interface Forward {
   readonly forceUsage: boolean
   /** Undefined: there is no other dialect to ask in. @throws RefrainError where the body is refused. */
   translate?(): Translation
+  /** Its conversation, where it is a chat that backends render as it is. */
+  readonly chat?: ForwardChat
+}
+
+/** Messages that are looked at one by one, where they are new. */
+export interface ForwardChat {
+  readonly count: number
+  /** Raw JSON. */
+  message(index: number): string
+  role(index: number): string
+  readonly tools: string | undefined
+  /** `chat_template_kwargs` */
+  readonly values: string | undefined
 }
 
 /** Where a stream goes. */

@@ -5,8 +5,16 @@ import type { IncomingMessage } from 'node:http'
 import type { Tenant } from '../core/request.js'
 import type { RouteQuery } from '../router/contract.js'
 import { edited, forwardBody } from './body-edit.js'
-import type { BodyScan } from './body-scan.js'
-import type { ApiLimits, BodySetting, FleetService, Forward, ForwardBody, Translation } from './contract.js'
+import { type BodyScan, ROLES } from './body-scan.js'
+import type {
+  ApiLimits,
+  BodySetting,
+  FleetService,
+  Forward,
+  ForwardBody,
+  ForwardChat,
+  Translation,
+} from './contract.js'
 import { ignoredHeader } from './generate-route.js'
 import { queryOf } from './route-query.js'
 import { translatable, translate } from './translate.js'
@@ -39,6 +47,8 @@ export const GENERATING: ReadonlySet<string> = new Set([
   '/v1/messages',
   '/v1/responses',
 ])
+
+const CHAT_PATH = '/v1/chat/completions'
 
 const PASSED = [
   'content-type',
@@ -74,6 +84,23 @@ export function askedOf(asking: Asking, options: AskingOptions): Forward {
     stream: isGenerating && scan.value('stream') === true,
     forceUsage,
     ...(isGenerating && translating(asking, query, options)),
+    ...(path === CHAT_PATH && isJson && { chat: chatOf(scan) }),
+  }
+}
+
+/** Nothing of it is read before it is asked for. */
+function chatOf(scan: BodyScan): ForwardChat {
+  const { starts, ends, roles } = scan.elements
+  return {
+    count: scan.list?.key === 'messages' ? starts.length : 0,
+    message: (i) => scan.bytes.toString('utf8', starts[i], ends[i]),
+    role: (i) => ROLES[roles[i] as number] as string,
+    get tools() {
+      return scan.raw('tools')
+    },
+    get values() {
+      return scan.raw('chat_template_kwargs')
+    },
   }
 }
 

@@ -35,6 +35,8 @@ export interface RemoteOptions {
   readonly tls?: RemoteTls
   /** Where it publishes what its cache does. */
   readonly events?: EventsOptions
+  /** Folder of its model's tokenizer and chat template. */
+  readonly tokenizer?: string
 }
 
 export interface RemoteTls {
