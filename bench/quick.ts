@@ -168,9 +168,15 @@ function cpuMs({ pid }: Server): number {
   }
 }
 
+interface First {
+  readonly wallMs: number
+  readonly cpuMs: number
+}
+
 /** Ms to the first piece of an answer of 8 tokens; the stream is read to its end. */
-async function firstToken(server: Server, messages: readonly Message[], tasks: readonly Task[]): Promise<number> {
+async function firstToken(server: Server, messages: readonly Message[], tasks: readonly Task[]): Promise<First> {
   const started = performance.now()
+  const before = cpuMs(server)
   const response = await fetch(`${server.url}/v1/chat/completions`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -181,13 +187,16 @@ async function firstToken(server: Server, messages: readonly Message[], tasks: r
   })
   if (!response.ok || response.body === null) throw new Error(`${response.status} ${await response.text()}`)
   let text = ''
-  let first = Number.NaN
+  let first: First | undefined
   for await (const bytes of response.body as unknown as AsyncIterable<Uint8Array>) {
     text += Buffer.from(bytes).toString('utf8')
-    if (Number.isNaN(first) && /"delta":\{"content":"[^"]/.test(text)) first = performance.now() - started
+    if (first === undefined && /"delta":\{"content":"[^"]/.test(text)) {
+      first = { wallMs: performance.now() - started, cpuMs: cpuMs(server) - before }
+    }
   }
   if (tasks.length > 0 && !text.includes('"quick":'))
     throw new Error(`no answers beside the stream: ${text.slice(-500)}`)
+  if (first === undefined) throw new Error(`no token came: ${text.slice(-500)}`)
   return first
 }
 
@@ -245,31 +254,26 @@ async function compare(
 }
 
 async function firstTokens(server: Server): Promise<void> {
-  const times: Record<string, number[]> = { coldPlain: [], coldQuick: [], warmPlain: [], warmQuick: [] }
+  const times: Record<string, First[]> = { coldPlain: [], coldQuick: [], warmPlain: [], warmQuick: [] }
+  const words = Number(values.words)
+  const last: Message = { role: 'user', content: 'When is low water at the pier?' }
   for (let sample = 0; sample < samples; sample++) {
-    const seed = 90_000 + 10 * sample
-    const words = Number(values.words)
-    times['coldPlain']!.push(await firstToken(server, conversationOf(seed, words), []))
-    times['coldQuick']!.push(await firstToken(server, conversationOf(seed + 1, words), TASKS))
-    for (const [at, name, tasks] of [
-      [2, 'warmPlain', []],
-      [3, 'warmQuick', TASKS],
-    ] as const) {
-      const messages = conversationOf(seed + at, words)
-      await warm(server, messages.slice(0, -1))
-      times[name]!.push(
-        await firstToken(
-          server,
-          [...messages.slice(0, -1), { role: 'user', content: 'When is low water at the pier?' }],
-          tasks,
-        ),
-      )
+    for (const [at, name] of Object.keys(times).entries()) {
+      const messages = conversationOf(90_000 + 10 * sample + at, words)
+      const isWarm = name.startsWith('warm')
+      if (isWarm) await warm(server, messages.slice(0, -1))
+      const asked = isWarm ? [...messages.slice(0, -1), last] : messages
+      const first = await firstToken(server, asked, name.endsWith('Quick') ? TASKS : [])
+      times[name]!.push(first)
+      process.stderr.write(`quick: ${name} ${Math.round(first.wallMs)} ms, ${first.cpuMs} of the processor\n`)
     }
-    process.stderr.write(
-      `quick: first tokens ${JSON.stringify(Object.fromEntries(Object.entries(times).map(([k, v]) => [k, Math.round(v.at(-1)!)])))}\n`,
-    )
   }
-  for (const [name, list] of Object.entries(times)) report[`ttft.${name}Ms`] = Math.round(median(list))
+  for (const [name, list] of Object.entries(times)) {
+    report[`ttft.${name}`] = {
+      wallMs: Math.round(median(list.map(({ wallMs }) => wallMs))),
+      cpuMs: Math.round(median(list.map((first) => first.cpuMs))),
+    }
+  }
 }
 
 /** Passes of one call with four choice tasks, and whether its answers are those of the same suffixes alone. */
@@ -330,8 +334,13 @@ try {
   report['cpuToInTurn'] = ratio(cpu('i'), cpu('ii'))
   report['cpuToLlama'] = ratio(cpu('i'), cpu('iv'))
   report['cpuToNoReuse'] = ratio(cpu('i'), cpu('v'))
-  report['ttftCold'] = ratio(report['ttft.coldQuickMs'] as number, report['ttft.coldPlainMs'] as number)
-  report['ttftWarm'] = ratio(report['ttft.warmQuickMs'] as number, report['ttft.warmPlainMs'] as number)
+  for (const [name, state] of [
+    ['ttftCold', 'cold'],
+    ['ttftWarm', 'warm'],
+  ]) {
+    report[name!] = ratio(wall(`ttft.${state}Quick`), wall(`ttft.${state}Plain`))
+    report[`${name}Cpu`] = ratio(cpu(`ttft.${state}Quick`), cpu(`ttft.${state}Plain`))
+  }
   report['loadavg'] = loadavg().map((load) => Math.round(load * 10) / 10)
   for (const [name, value] of Object.entries(report))
     process.stdout.write(`${name.padEnd(18)} ${JSON.stringify(value)}\n`)
