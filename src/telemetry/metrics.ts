@@ -3,7 +3,7 @@
 // Names end in their unit: https://prometheus.io/docs/practices/naming/
 
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import { cacheMoved, quickAnswered, requestSettled, stepDone } from '../core/signals.js'
+import { cacheMoved, kvHeard, kvTurned, quickAnswered, requestSettled, stepDone } from '../core/signals.js'
 
 /** What is asked when metrics are scraped. */
 export interface Load {
@@ -40,7 +40,13 @@ const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 /** Starts to count. `load` and `fleet` are asked at every scrape. */
 export function startMetrics(load: () => Load, fleet?: FleetGauges): Metrics {
   const registry = new Registry()
-  const stops = [countRequests(registry), countCache(registry), countSteps(registry), countQuick(registry)]
+  const stops = [
+    countRequests(registry),
+    countCache(registry),
+    countSteps(registry),
+    countQuick(registry),
+    countKvEvents(registry),
+  ]
   const registers = [registry]
   const running = new Gauge({ name: 'refrain_requests_running', help: 'Requests being computed.', registers })
   const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
@@ -181,4 +187,49 @@ function countQuick(registry: Registry): () => void {
     registers: [registry],
   })
   return quickAnswered.subscribe(({ task, form, error = '' }) => tasks.inc({ task, form, error }))
+}
+
+/** What is heard of members' caches; nothing where none is followed. */
+function countKvEvents(registry: Registry): () => void {
+  const registers = [registry]
+  const blocks = new Counter({
+    name: 'refrain_kv_event_blocks_total',
+    help: 'Blocks in events of backends, by what became of them.',
+    labelNames: ['backend', 'what'],
+    registers,
+  })
+  const faults = new Counter({
+    name: 'refrain_kv_event_faults_total',
+    help: 'Events and frames of backends that were left out.',
+    labelNames: ['backend', 'what'],
+    registers,
+  })
+  const turns = new Counter({
+    name: 'refrain_kv_event_turns_total',
+    help: 'Gaps, restarts, late joins and replays in the order of events of backends.',
+    labelNames: ['backend', 'what'],
+    registers,
+  })
+  const lag = new Gauge({
+    name: 'refrain_kv_event_lag_seconds',
+    help: 'From the clock of the backend to ours, last batch.',
+    labelNames: ['backend'],
+    registers,
+  })
+  const stops = [
+    kvHeard.subscribe(({ member: backend, lagMs, ...heard }) => {
+      const { stored, removed, duplicates, orphans, ignored, bad, unknown, broken } = heard
+      for (const [what, count] of Object.entries({ stored, removed, duplicates, orphans, ignored })) {
+        if (count > 0) blocks.inc({ backend, what }, count)
+      }
+      for (const [what, count] of Object.entries({ bad, unknown, broken })) {
+        if (count > 0) faults.inc({ backend, what }, count)
+      }
+      if (lagMs !== undefined) lag.set({ backend }, lagMs / 1000)
+    }),
+    kvTurned.subscribe(({ member: backend, what }) => turns.inc({ backend, what })),
+  ]
+  return () => {
+    for (const stop of stops) stop()
+  }
 }
