@@ -165,6 +165,12 @@ describe('quick branches', () => {
     expect(textOf(answers[1])).toBe(await alone([...long, ...promptOf(3, 91)], 6))
   })
 
+  test('are refused where their graph is not there', async () => {
+    const on = await house({ trees: false })
+    const asked = ask(on, quick(prefix, [text(300, suffixes[0]!)]))
+    await expect(asked).rejects.toMatchObject({ code: 'unsupported_parameter', param: 'quick' })
+  })
+
   test('are cancelled with their request', async () => {
     const on = await house({ runMs: 5 })
     const stop = new AbortController()

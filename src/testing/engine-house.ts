@@ -37,6 +37,8 @@ export interface HouseOptions {
   /** Absent: constrained output is refused. */
   readonly grammars?: Grammars
   readonly runMs?: number
+  /** False: as with engine.quick off. */
+  readonly trees?: boolean
   readonly onRun?: (kind: 'prefill' | 'decode' | 'tree', tokens: number) => void
 }
 
@@ -50,6 +52,7 @@ export async function openHouse(options: HouseOptions = {}) {
     ...(runMs && { runMs }),
     ...(onRun && { onRun }),
   })
+  if (options.trees === false) delete runner.tree
   const bytes = blockBytes(LAYOUT)
   const cache = await openKvCache({
     blockBytes: bytes,
