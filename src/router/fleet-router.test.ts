@@ -223,6 +223,19 @@ describe('members', () => {
     expect(router.place(ask('h', ['two'])).predictedHitTokens).toBe(0)
   })
 
+  test('that fail are not believed to hold what another one holds', () => {
+    const home = at(run(ask('h', ['one'])))
+    const query = ask('h', ['one', 'two'])
+    const other = members.find(({ id }) => id !== home)!
+    const placement = router.place({ ...query, excluded: members.filter((each) => each !== other).map(({ id }) => id) })
+    router.sent(query, placement)
+    const held = () =>
+      router.place(ask('h', ['one', 'two'])).scores.find(({ member }) => member === other.id)!.overlapTokens
+    expect(held()).toBeGreaterThan(4000)
+    router.settled({ query, member: other.id, predictedHitTokens: 0, failed: true })
+    expect(held()).toBe(0)
+  })
+
   test('whose server was started anew hold nothing', () => {
     const { id } = run(ask('h', ['one'])).member
     router.emptied(id)
@@ -354,20 +367,48 @@ describe('precise knowledge', () => {
   })
 })
 
-test('sessions and heads return to where they were after the router was started anew', () => {
+function memoryStore() {
   const records = new Map<string, SessionRecord>()
   const store: SessionStore = {
-    records: () => records.values(),
+    records: () => [...records.values()],
     put: (record) => records.set(record.key, record),
     remove: (key) => records.delete(key),
   }
+  return { records, store }
+}
+
+test.each([
+  ['', false],
+  [', after the router was started anew', true],
+])('a conversation that is held again word by word is followed from where it is now%s', (_, anew) => {
+  const { store } = memoryStore()
+  router = routerWith({}, { store })
+  const words = Array.from({ length: 12 }, (_, i) => `message ${i}`)
+  const turns = [1, 3, 5, 7, 9, 11].map((count) => words.slice(0, count))
+  for (const messages of turns) run(ask('h', messages))
+  for (let round = 0; round < 3; round++) {
+    if (anew) router = routerWith({}, { store })
+    // The member that it was on is busy with something else when it begins.
+    const { id } = router.place(ask('h', turns[0]!)).member
+    members.find((member) => member.id === id)!.state = 'draining'
+    const home = at(run(ask('h', turns[0]!)))
+    members.find((member) => member.id === id)!.state = 'up'
+    for (const messages of turns.slice(1)) {
+      const placement = run(ask('h', messages))
+      expect([at(placement), placement.reason]).toEqual([home, 'session'])
+    }
+  }
+})
+
+test('sessions and heads return to where they were after the router was started anew', () => {
+  const { records, store } = memoryStore()
   router = routerWith({}, { store })
   const homes = ['g', 'h', 'i'].map((head) => {
     run(ask(head, ['one'], { session: `named ${head}` }))
     return [at(run(ask(head, ['eins']))), at(run(ask(head, ['one', 'two'], { session: `named ${head}` })))]
   })
   expect(JSON.stringify([...records.values()])).not.toMatch(/named/)
-  router = routerWith({}, { store: { ...store, records: () => [...records.values()] } })
+  router = routerWith({}, { store })
   for (const [i, head] of ['g', 'h', 'i'].entries()) {
     expect(at(run(ask(head, ['eins', 'zwei', 'drei'])))).toBe(homes[i]![0])
     expect(at(run(ask(head, ['one', 'two', 'three'], { session: `named ${head}` })))).toBe(homes[i]![1])

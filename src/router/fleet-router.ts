@@ -24,7 +24,7 @@ import type { PreciseIndex } from './precise-index.js'
 import { learnCache, type Predicted } from './predictions.js'
 import * as scorers from './scorer/index.js'
 import type { Prospect, Scorer } from './scorer/scorer.js'
-import { SegmentIndex, type SegmentMatch } from './segment-index.js'
+import { SegmentIndex } from './segment-index.js'
 import type { SessionRecord, SessionStore } from './session-store.js'
 import { type Session, SessionTable } from './session-table.js'
 
@@ -44,7 +44,6 @@ export function createFleetRouter(options: RouterOptions, parts: FleetRouterPart
 
 interface Placed extends MemberPlacement {
   readonly identity: Identity
-  readonly match: SegmentMatch<Session>
   readonly expected: Expected
 }
 
@@ -57,7 +56,7 @@ interface Sent {
   readonly computedBefore: number
   readonly tailAge: number | undefined
   readonly headAge: number | undefined
-  /** Segments that were known before it was sent. */
+  /** Segments that the member held before it was sent. */
   readonly depth: number
   started: boolean
 }
@@ -122,7 +121,6 @@ class Router implements CacheAwareRouter {
       reason,
       predictedHitTokens: chosen.tokens,
       identity,
-      match,
       expected: chosen,
     }
     return placed
@@ -203,14 +201,15 @@ class Router implements CacheAwareRouter {
     const placed = isPlaced(placement) ? placement : (this.place(query) as Placed)
     const { id } = placement.member
     const state = this.#book.state(id)
-    const { identity, match, expected } = placed
+    const { identity, expected } = placed
     const scope = scopeOf(query)
-    const { hashes, head } = query.segments
+    const { hashes, tokens, head } = query.segments
     const newTokens = Math.max(1, query.promptTokens - expected.tokens)
-    const age = (depth: number) =>
-      depth < 1 ? undefined : this.#segments.distance(scope, hashes[depth - 1] as string, state.memory)
-    const tailAge = age(match.depth)
-    const headAge = age(Math.min(head, match.depth))
+    const age = (count: number) =>
+      count < 1 ? undefined : this.#segments.distance(scope, hashes[count - 1] as string, state.memory)
+    const depth = tokens.findLastIndex((count) => count <= expected.predicted.learned) + 1
+    const tailAge = age(depth)
+    const headAge = age(Math.min(head, depth))
     const session = this.#turn(query, { identity, member: id, now })
     this.#sent.set(sentKey(query, id), {
       predicted: expected.predicted,
@@ -221,7 +220,7 @@ class Router implements CacheAwareRouter {
       computedBefore: state.memory.computed,
       tailAge,
       headAge,
-      depth: match.depth,
+      depth,
       started: false,
     })
     const computedBefore = state.memory.computed

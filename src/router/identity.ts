@@ -60,14 +60,18 @@ export function identify(
   return { isSide, session: followed, key: followed?.key ?? own, parent }
 }
 
-/** The session that the longest known front is a turn of: it goes on from there, or from a little before. */
-function follow(
-  { segments }: RouteQuery,
-  { owner, depth }: SegmentMatch<Session>,
-  sessions: SessionTable,
-): Session | undefined {
-  if (owner === undefined || !sessions.has(owner)) return undefined
-  if (segments.hashes[depth - 1] === owner.tail) return owner
+/**
+ * The session whose last prompt is the longest front of this one. Where the same conversations are held again, prompts of
+ * before the router's start are known too, and longer: who spoke since comes first.
+ */
+function follow({ segments }: RouteQuery, match: SegmentMatch<Session>, sessions: SessionTable): Session | undefined {
+  const live = match.owners.filter(({ owner }) => sessions.has(owner))
+  const exact = live.filter(({ owner, depth }) => segments.hashes[depth - 1] === owner.tail)
+  const found = exact.find(({ owner }) => owner.turns > 0) ?? exact[0]
+  if (found !== undefined) return found.owner
+  const [longest] = live
+  if (longest === undefined) return undefined
+  const { owner, depth } = longest
   // Clients rewrite their last messages; somebody who goes on from far behind, or meanwhile, is another.
   const shared = segments.tokens[depth - 1] ?? 0
   const head = segments.tokens[segments.head - 1] ?? 0

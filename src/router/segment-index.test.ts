@@ -41,8 +41,8 @@ describe('a match', () => {
     const found = match(chainOf('c', 60, 30, 'a'))
     expect([...found.tokens]).toEqual(expect.arrayContaining([[1, 1000]]))
     expect(match(chainOf('a', 60, 2)).tokens).toEqual(new Map([[0, 5000]]))
-    expect([match(chainOf('a', 60, 2)).owner, match(chainOf('a', 60, 2)).depth]).toEqual(['A', 50])
-    expect(match(chainOf('x', 60, 2)).owner).toBeUndefined()
+    expect([match(chainOf('a', 60, 2)).owners[0]?.owner, match(chainOf('a', 60, 2)).depth]).toEqual(['A', 50])
+    expect(match(chainOf('x', 60, 2)).owners).toEqual([])
     expect(match(chainOf('a', 60, 2), 0, 'other scope').tokens.size).toBe(0)
   })
 
@@ -69,7 +69,7 @@ describe('a match', () => {
     hold({ hashes: [chain.hashes[1]!], tokens: [200], head: 1 }, 1)
     hold({ hashes: [chain.hashes[297]!], tokens: [29_800], head: 0 }, 0, { owner: 'A' })
     const found = match(chain)
-    expect([found.owner, found.depth]).toEqual(['A', 298])
+    expect([found.owners, found.depth]).toEqual([[{ depth: 298, owner: 'A' }], 298])
     expect(found.tokens).toEqual(
       new Map([
         [0, 29_800],

@@ -17,7 +17,7 @@ interface Segment<Owner> {
   seenAt: number
   /** Pairs: the member's number, and what it had computed, in tokens, when it last got this front. */
   readonly holders: number[]
-  /** Whose conversation it is a part of; undefined: a head, which is everybody's. */
+  /** Whose conversation went through here last; undefined: a head, which is everybody's. */
   owner: Owner | undefined
 }
 
@@ -38,15 +38,15 @@ export interface CacheMemory {
 export interface SegmentMatch<Owner> {
   /** Segments of the longest known front. */
   readonly depth: number
-  /** Whose conversation the longest known front is. */
-  readonly owner: Owner | undefined
+  /** Whose conversations the longest known fronts are, longest first; each with its segments. */
+  readonly owners: readonly { readonly depth: number; readonly owner: Owner }[]
   /** By the member's number: tokens of the longest front that it is believed to hold. */
   readonly tokens: ReadonlyMap<number, number>
   /** Of these, tokens of the longest front that was sent there while requests of that time are still under way. */
   readonly pending: ReadonlyMap<number, number>
 }
 
-const NOTHING: SegmentMatch<never> = { depth: 0, owner: undefined, tokens: new Map(), pending: new Map() }
+const NOTHING: SegmentMatch<never> = { depth: 0, owners: [], tokens: new Map(), pending: new Map() }
 
 export class SegmentIndex<Owner> {
   readonly #options: SegmentIndexOptions
@@ -86,10 +86,10 @@ export class SegmentIndex<Owner> {
       if (front.held >= 0) tokens.set(index, chain.tokens[front.held] as number)
       if (front.pending >= 0) pending.set(index, chain.tokens[front.pending] as number)
     }
-    return { depth: last + 1, owner: search.owner, tokens, pending }
+    return { depth: last + 1, owners: search.ownersFrom(last), tokens, pending }
   }
 
-  /** The whole of `chain` was sent to a member; what stands behind the head is `owner`'s, unless it was another's before. */
+  /** The whole of `chain` was sent to a member; what stands behind the head is `owner`'s from now on. */
   hold(scope: string, chain: SegmentChain, memory: CacheMemory, more: { now: number; owner: Owner | undefined }): void {
     const { now, owner } = more
     let segments = this.#scopes.get(scope)
@@ -108,7 +108,7 @@ export class SegmentIndex<Owner> {
         this.#size++
       }
       segment.usedAt = now
-      if (i >= chain.head) segment.owner = i === last ? owner : (segment.owner ?? owner)
+      if (i >= chain.head) segment.owner = owner ?? segment.owner
       holdAt(segment.holders, memory)
     }
     if (this.#size > this.#options.segments) this.#shrink(this.#size - before)
@@ -188,7 +188,6 @@ const LEAP = 16
  */
 class Search<Owner> {
   readonly fronts = new Map<number, Front>()
-  owner: Owner | undefined
   readonly #segmentAt: (i: number) => Segment<Owner> | undefined
   readonly #memoryOf: (index: number) => CacheMemory
 
@@ -199,13 +198,17 @@ class Search<Owner> {
 
   /** The last known one of the first `count` segments; -1: none is. */
   lastOf(count: number): number {
-    for (let i = count - 1; i >= 0; i--) {
-      const segment = this.#segmentAt(i)
-      if (segment === undefined) continue
-      this.owner = segment.owner
-      return i
-    }
+    for (let i = count - 1; i >= 0; i--) if (this.#segmentAt(i) !== undefined) return i
     return -1
+  }
+
+  ownersFrom(last: number): { depth: number; owner: Owner }[] {
+    const owners: { depth: number; owner: Owner }[] = []
+    for (let i = last; i >= 0 && i > last - LEAP; i--) {
+      const owner = this.#segmentAt(i)?.owner
+      if (owner !== undefined) owners.push({ depth: i + 1, owner })
+    }
+    return owners
   }
 
   down(last: number): void {

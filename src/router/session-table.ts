@@ -48,7 +48,7 @@ const SWEEP_MS = 500
 /** A bound that is passed is met again with room for one in so many. */
 const BATCHES = 16
 /** New tokens of a turn, before any was seen. */
-const FIRST_STEP_TOKENS = 300
+const FIRST_STEP_TOKENS = 330
 
 export class SessionTable {
   readonly #options: SessionTableOptions
