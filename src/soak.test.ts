@@ -24,6 +24,10 @@ const CONFIG = `cache:
   diskBytes: 8 MiB
 engine:
   workingSetBytes: 16 MiB
+explain:
+  memoryBytes: 2 MiB
+replies:
+  memoryBytes: 2 MiB
 `
 
 let folder: string
@@ -36,7 +40,10 @@ beforeAll(async () => {
   await writeToyModel(model, { architecture: 'llama', quantization: 'Q4_1' })
   const config = join(folder, 'config.yaml')
   await writeFile(config, CONFIG)
+  // A small heap: what the collector may put off is then small beside what a leak would leave.
+  process.env['NODE_OPTIONS'] = '--max-old-space-size=96 --max-semi-space-size=4'
   served = await serve(['--config', config, '--data-dir', join(folder, 'data'), '--model', model])
+  delete process.env['NODE_OPTIONS']
 })
 
 afterAll(async () => {
