@@ -39,12 +39,15 @@ export class Expectations {
   of(query: RouteQuery, member: Member, { match, session, precise }: Known): Expected {
     const { index } = this.#book.state(member.id).memory
     const most = Math.max(0, query.promptTokens - 1)
-    const learned = Math.min(most, match.tokens.get(index) ?? 0)
-    const sticky = session?.member === member.id ? Math.min(most, session.tokens) : 0
+    const isHome = session?.member === member.id
+    // A session that comes back is the proof of what was recalled; others go by it once it was given.
+    const recalled = isHome ? (match.recalled.get(index) ?? 0) : 0
+    const learned = Math.min(most, Math.max(recalled, match.tokens.get(index) ?? 0))
+    const sticky = isHome ? Math.min(most, session.tokens) : 0
     const told = this.#isFollowed(member) ? precise?.held(member.id) : undefined
     const exact = told === undefined ? undefined : Math.min(most, sumOf(told))
     const level = this.level(member)
-    const predicted: Predicted = { precise: exact, learned, sticky }
+    const predicted: Predicted = { precise: exact, learned, sticky, recalled }
     if (level === 'precise' && told !== undefined && exact !== undefined) {
       // What is on its way there is told by nobody yet; what it held before it was followed, neither.
       const isComplete = this.#precise?.state(member.id)?.complete === true

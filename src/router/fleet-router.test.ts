@@ -400,6 +400,20 @@ test.each([
   }
 })
 
+test('what was recalled of a member is forgotten when the first session finds it gone', () => {
+  const { store } = memoryStore()
+  members = members.slice(0, 2)
+  router = routerWith({}, { store })
+  const home = at(run(ask('h', ['one'])))
+  run(ask('h', ['eins']))
+  router = routerWith({}, { store })
+  const query = ask('h', ['one', 'two'])
+  const placement = run(query, { cachedTokens: 0, promptTokens: query.promptTokens })
+  expect([at(placement), placement.predictedHitTokens]).toEqual([home, 4300])
+  const { scores } = router.place(ask('h', ['eins', 'zwei']))
+  expect(scores.find(({ member }) => member === home)!.overlapTokens).toBe(4000)
+})
+
 test('sessions and heads return to where they were after the router was started anew', () => {
   const { records, store } = memoryStore()
   router = routerWith({}, { store })
@@ -410,7 +424,11 @@ test('sessions and heads return to where they were after the router was started 
   expect(JSON.stringify([...records.values()])).not.toMatch(/named/)
   router = routerWith({}, { store })
   for (const [i, head] of ['g', 'h', 'i'].entries()) {
-    expect(at(run(ask(head, ['eins', 'zwei', 'drei'])))).toBe(homes[i]![0])
+    // Nobody has shown yet that the member was not started anew, too: where all else is equal, it is the one.
+    const { member, predictedHitTokens } = router.place(ask(head, ['new']))
+    expect([homes[i]!.includes(member.id), predictedHitTokens]).toEqual([true, 0])
+    const query = ask(head, ['eins', 'zwei', 'drei'])
+    expect(at(run(query, { cachedTokens: 4000, promptTokens: query.promptTokens }))).toBe(homes[i]![0])
     expect(at(run(ask(head, ['one', 'two', 'three'], { session: `named ${head}` })))).toBe(homes[i]![1])
     expect(router.place(ask(head, ['new'])).predictedHitTokens).toBe(4000)
   }

@@ -21,7 +21,7 @@ import { MemberBook, type MemberState } from './member-book.js'
 import type { RouterOptions } from './options.js'
 import { type Candidate, type Candidates, pick } from './pick.js'
 import type { PreciseIndex } from './precise-index.js'
-import { learnCache, type Predicted } from './predictions.js'
+import { learnCache, learnRecalled, type Predicted } from './predictions.js'
 import * as scorers from './scorer/index.js'
 import type { Prospect, Scorer } from './scorer/scorer.js'
 import { SegmentIndex } from './segment-index.js'
@@ -109,6 +109,7 @@ class Router implements CacheAwareRouter {
         expected: expected[i]!,
         rate: rates[i]!,
         home: home ?? parent,
+        hadHead: (match.recalled.get(states[i]!.memory.index) ?? 0) > 0,
         now,
       }),
     )
@@ -155,6 +156,7 @@ class Router implements CacheAwareRouter {
       expected: Expected
       rate: number
       home: string | undefined
+      hadHead: boolean
       now: number
     },
   ): Candidate {
@@ -191,6 +193,7 @@ class Router implements CacheAwareRouter {
       residents: residents.sessions,
       residentHeads: residents.heads.size,
       heads: this.#heads.countAt(member.id),
+      hadHead: more.hadHead,
     }
   }
 
@@ -290,6 +293,7 @@ class Router implements CacheAwareRouter {
     const { predicted, tailAge, headAge, computedBefore } = sent
     state.predictions.learn(predicted, { cached, prompt: query.promptTokens })
     const ages = { tail: tailAge, head: headAge, sentAt: computedBefore }
+    learnRecalled(state.memory, { recalled: predicted.recalled, cached })
     learnCache(state.memory, ages, { predicted: predicted.learned, cached, prompt: query.promptTokens })
   }
 

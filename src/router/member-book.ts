@@ -8,6 +8,7 @@ import type { CacheMemory } from './segment-index.js'
 export interface MemberMemory extends CacheMemory {
   /** Tokens that its cache was seen to hold at least. */
   proven: number
+  trustsRecalled: boolean
 }
 
 export interface MemberState {
@@ -31,6 +32,7 @@ export class MemberBook {
         capacity: Number.POSITIVE_INFINITY,
         clearedBelow: 0,
         proven: 0,
+        trustsRecalled: false,
         get pendingAbove() {
           return ledger.oldestBefore ?? Number.POSITIVE_INFINITY
         },

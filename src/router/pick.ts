@@ -22,6 +22,8 @@ export interface Candidate {
   readonly residentHeads: number
   /** Heads that it got lately. */
   readonly heads: number
+  /** It had this prompt's head before the router was started, and may have it still. */
+  readonly hadHead: boolean
 }
 
 export interface Situation {
@@ -139,7 +141,9 @@ function newHead(candidates: Candidates, { head }: Situation, { spread }: PickOp
   const equals = candidates.filter((each) => each.total <= best.total + tolerance)
   const bound = Math.ceil((spread * (candidates.reduce((sum, { heads }) => sum + heads, 0) + 1)) / candidates.length)
   const roomy = equals.filter(({ heads }) => heads < bound)
-  const among = isSome(roomy) ? roomy : equals
+  const able = isSome(roomy) ? roomy : equals
+  const before = able.filter(({ hadHead }) => hadHead)
+  const among = isSome(before) ? before : able
   const { id } = ownerOf(head, among.map(({ member }) => member) as [Member, ...Member[]])
   return among.find(({ member }) => member.id === id) ?? best
 }

@@ -27,6 +27,8 @@ export interface Predicted {
   readonly precise: number | undefined
   readonly learned: number
   readonly sticky: number
+  /** Of `learned`, what is believed of before this process began. */
+  readonly recalled: number
 }
 
 export interface Reported {
@@ -43,8 +45,9 @@ export class Predictions {
 
   learn(predicted: Predicted, { cached, prompt }: Reported): void {
     if (prompt <= 0) return
-    for (const [name, track] of Object.entries(this.#tracks)) {
-      const tokens = predicted[name as keyof Predicted]
+    for (const name of ['precise', 'learned', 'sticky'] as const) {
+      const track = this.#tracks[name]
+      const tokens = predicted[name]
       if (tokens === undefined) continue
       const error = Math.min(1, Math.abs(tokens - cached) / prompt)
       track.seen++
@@ -81,6 +84,16 @@ export interface Ages {
 const SLACK_TOKENS = 128
 const SLACK_SHARE = 0.05
 
+/** Whether what is recalled of a member is there: the first sessions that come back show it for all. */
+export function learnRecalled(
+  memory: { trustsRecalled: boolean; clearedBelow: number },
+  { recalled, cached }: { recalled: number; cached: number },
+): void {
+  if (recalled === 0 || memory.clearedBelow > 0) return
+  if (cached >= recalled / 2) memory.trustsRecalled = true
+  else memory.clearedBelow = 1
+}
+
 /** Learns the size of a cache, and that it was emptied, from one request's predicted and reported hit. */
 export function learnCache(
   memory: CacheMemory & { proven: number },
@@ -98,6 +111,7 @@ export function learnCache(
   const youngest = Math.min(tail, head ?? tail)
   const mustHold = memory.proven > 0 ? memory.proven : 4 * prompt
   // Even what was there a moment ago is gone: nothing else is left of that time either.
-  if (cached < 0.1 * predicted && youngest < mustHold) memory.clearedBelow = ages.sentAt
+  if (cached < 0.1 * predicted && youngest < mustHold)
+    memory.clearedBelow = Math.max(memory.clearedBelow, ages.sentAt + 1)
   else memory.capacity = Math.max(memory.proven, Math.min(memory.capacity, 0.9 * tail))
 }

@@ -13,6 +13,7 @@ const memoryOf = (index: number): Memory => ({
   capacity: Number.POSITIVE_INFINITY,
   clearedBelow: 0,
   pendingAbove: Number.POSITIVE_INFINITY,
+  trustsRecalled: false,
 })
 
 /** A chain of `length` segments of 100 tokens that leaves `trunk` behind its first `shared`. */

@@ -33,6 +33,8 @@ export interface CacheMemory {
   clearedBelow: number
   /** Fronts that it got while `computed` was above this are on their way: events may not tell of them yet. */
   readonly pendingAbove: number
+  /** What was recalled of before this process began (got while `computed` was 0) has proven to be there. */
+  readonly trustsRecalled: boolean
 }
 
 export interface SegmentMatch<Owner> {
@@ -44,9 +46,17 @@ export interface SegmentMatch<Owner> {
   readonly tokens: ReadonlyMap<number, number>
   /** Of these, tokens of the longest front that was sent there while requests of that time are still under way. */
   readonly pending: ReadonlyMap<number, number>
+  /** Tokens of the longest front that a member had when an earlier process ended; its server may have ended, too. */
+  readonly recalled: ReadonlyMap<number, number>
 }
 
-const NOTHING: SegmentMatch<never> = { depth: 0, owners: [], tokens: new Map(), pending: new Map() }
+const NOTHING: SegmentMatch<never> = {
+  depth: 0,
+  owners: [],
+  tokens: new Map(),
+  pending: new Map(),
+  recalled: new Map(),
+}
 
 export class SegmentIndex<Owner> {
   readonly #options: SegmentIndexOptions
@@ -82,11 +92,13 @@ export class SegmentIndex<Owner> {
     if (chain.head > 0) search.see(Math.min(chain.head - 1, last))
     const tokens = new Map<number, number>()
     const pending = new Map<number, number>()
+    const recalled = new Map<number, number>()
     for (const [index, front] of search.fronts) {
+      if (front.recalled >= 0) recalled.set(index, chain.tokens[front.recalled] as number)
       if (front.held >= 0) tokens.set(index, chain.tokens[front.held] as number)
       if (front.pending >= 0) pending.set(index, chain.tokens[front.pending] as number)
     }
-    return { depth: last + 1, owners: search.ownersFrom(last), tokens, pending }
+    return { depth: last + 1, owners: search.ownersFrom(last), tokens, pending, recalled }
   }
 
   /** The whole of `chain` was sent to a member; what stands behind the head is `owner`'s from now on. */
@@ -171,12 +183,16 @@ interface Front {
   /** What a front must have been sent after to be there still. */
   readonly heldFrom: number
   readonly pendingAbove: number
+  /** Whether what was recalled may be there. */
+  readonly mayRecall: boolean
   held: number
   pending: number
+  recalled: number
 }
 
-function frontOf({ computed, capacity, clearedBelow, pendingAbove }: CacheMemory): Front {
-  return { heldFrom: Math.max(clearedBelow, computed - capacity), pendingAbove, held: -1, pending: -1 }
+function frontOf({ computed, capacity, clearedBelow, pendingAbove, trustsRecalled }: CacheMemory): Front {
+  const heldFrom = Math.max(clearedBelow, computed - capacity, trustsRecalled ? 0 : 1)
+  return { heldFrom, pendingAbove, mayRecall: clearedBelow === 0, held: -1, pending: -1, recalled: -1 }
 }
 
 /** Segments of one leap. */
@@ -240,6 +256,10 @@ class Search<Owner> {
       if (computed > front.pendingAbove && i > front.pending) {
         isNew ||= front.pending < 0
         front.pending = i
+      }
+      if (computed === 0 && front.mayRecall && i > front.recalled) {
+        isNew ||= front.recalled < 0
+        front.recalled = i
       }
     }
     return isNew
