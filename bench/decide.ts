@@ -29,7 +29,7 @@ const BLOCK_TOKENS = 16
 const SEGMENTS = 300
 const BLOCKS = 1_000_000
 const HEAD_TOKENS = 8000
-const BATCH = 250
+const BATCH = 1000
 const decisions = Number(process.argv[2] ?? 3000)
 
 let seed = 1

@@ -113,7 +113,7 @@ class Index implements PreciseIndex {
 }
 
 /** Blocks of one leap. */
-const LEAP = 32
+const LEAP = 64
 const UNKNOWN = -2
 
 /** The longest fronts of one prompt, of all members at once. */
