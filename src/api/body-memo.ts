@@ -1,16 +1,30 @@
 // The last bodies that came, so that the next one of a conversation is read only where it is new: an agent sends its whole
 // history again on every step. Invariant: what is taken over was compared byte for byte; memory is bounded, those that
-// were of no use for longest go first. Part of step 2 in fleet mode.
+// were of no use for longest go first. Bodies are copied into buffers that grow with their conversation, only where they
+// are new, so that those from the network die young. Part of step 2 in fleet mode.
 
-import type { BodyScan } from './body-scan.js'
+import type { BodyMember, BodyScan, Elements, LinksBox } from './body-scan.js'
+import type { Digest } from './segment-hash.js'
 
-/** A known beginning: `count` elements of `scan`. */
+/** What was found in a body, and the body. */
+export interface KeptBody {
+  readonly bytes: Buffer
+  readonly members: readonly BodyMember[]
+  readonly elements: Elements
+  readonly digests: ReadonlyMap<string, Digest>
+  readonly links: LinksBox
+}
+
+/** A known beginning: `count` elements of `body`. */
 export interface Found {
-  readonly scan: BodyScan
+  readonly body: KeptBody
   readonly count: number
   /** Where it is kept. */
   readonly slot: number
 }
+
+/** How much room a buffer has beyond the body that it is made for. */
+const ROOM = 1.5
 
 /** Bodies that are kept at most. */
 const ENTRIES = 4096
@@ -30,7 +44,9 @@ const TRIES = 128
 
 export class BodyMemo {
   readonly #maxBytes: number
-  readonly #entries: (BodyScan | undefined)[] = []
+  readonly #entries: (KeptBody | undefined)[] = []
+  /** The buffers that the entries lie in. */
+  readonly #buffers: (Buffer | undefined)[] = []
   /** Slots in the order of their last use. */
   readonly #used = new Set<number>()
   /** Slots that are empty. */
@@ -70,38 +86,53 @@ export class BodyMemo {
     return undefined
   }
 
-  /** Keeps a body that was read; the one that it goes on from is no longer needed. */
+  /** Keeps a body that was read, in place of the one that it goes on from. */
   keep(scan: BodyScan): void {
-    const { bytes, elements, resumed } = scan
+    const { bytes, elements, resumed, members, digests, links } = scan
     const { length } = elements.ends
-    if (bytes.length < SHORT_BYTES || bytes.length > this.#maxBytes || length === 0) return
-    if (resumed?.isWhole === true) this.#drop(resumed.slot)
-    while (this.#bytes + bytes.length > this.#maxBytes) this.#dropOldest()
+    if (bytes.length < SHORT_BYTES || bytes.length * ROOM > this.#maxBytes || length === 0) return
+    const isNext = resumed?.isWhole === true
+    const buffer = this.#copied(bytes, isNext ? this.#buffers[resumed.slot] : undefined, scan.knownBytes)
+    if (isNext) this.#drop(resumed.slot)
+    while (this.#bytes + buffer.length > this.#maxBytes) this.#dropOldest()
     const slot = this.#free()
-    this.#entries[slot] = scan
+    const kept: KeptBody = { bytes: buffer.subarray(0, bytes.length), members, elements, digests, links }
+    this.#entries[slot] = kept
+    this.#buffers[slot] = buffer
     this.#used.add(slot)
-    this.#bytes += bytes.length
+    this.#bytes += buffer.length
     for (let column = 0; column < BACK.length; column++) {
       const count = length - (BACK[column] as number)
-      if (count > 1) this.#link(slot * ROWS + column, scan, count)
+      if (count > 1) this.#link(slot * ROWS + column, kept, count)
     }
-    this.#link(slot * ROWS + BACK.length, scan, 1)
+    this.#link(slot * ROWS + BACK.length, kept, 1)
+  }
+
+  /** A buffer with `bytes`: `earlier`, which begins with `known` of them, where there is room in it. */
+  #copied(bytes: Buffer, earlier: Buffer | undefined, known: number): Buffer {
+    if (earlier !== undefined && earlier.length >= bytes.length) {
+      bytes.copy(earlier, known, known)
+      return earlier
+    }
+    const buffer = Buffer.allocUnsafeSlow(Math.ceil(bytes.length * ROOM))
+    bytes.copy(buffer)
+    return buffer
   }
 
   #known(bytes: Buffer, end: number): Found | undefined {
     const first = this.#index.get(keyOf(bytes, end))
     for (let row = first ?? -1; row >= 0; row = this.#next[row] as number) {
       const slot = Math.floor(row / ROWS)
-      const scan = this.#entries[slot] as BodyScan
-      if (this.#ends[row] !== end || scan.bytes.compare(bytes, 0, end, 0, end) !== 0) continue
+      const body = this.#entries[slot] as KeptBody
+      if (this.#ends[row] !== end || body.bytes.compare(bytes, 0, end, 0, end) !== 0) continue
       this.#used.delete(slot)
       this.#used.add(slot)
-      return { scan, count: this.#counts[row] as number, slot }
+      return { body, count: this.#counts[row] as number, slot }
     }
     return undefined
   }
 
-  #link(row: number, { bytes, elements }: BodyScan, count: number): void {
+  #link(row: number, { bytes, elements }: KeptBody, count: number): void {
     const end = elements.ends[count - 1] as number
     if (end < 16) return
     const key = keyOf(bytes, end)
@@ -136,10 +167,10 @@ export class BodyMemo {
   }
 
   #drop(slot: number): void {
-    const scan = this.#entries[slot]
-    if (scan === undefined) return
-    this.#bytes -= scan.bytes.length
+    if (this.#entries[slot] === undefined) return
+    this.#bytes -= this.#buffers[slot]?.length ?? 0
     this.#entries[slot] = undefined
+    this.#buffers[slot] = undefined
     this.#used.delete(slot)
     this.#gaps.push(slot)
     for (let row = slot * ROWS; row < (slot + 1) * ROWS; row++) this.#unlink(row)

@@ -3,7 +3,7 @@
 // is for whoever answers. Where a key is repeated the last one counts, as it does for JSON.parse. Step 2 in fleet mode.
 
 import { RefrainError } from '../core/errors.js'
-import type { BodyMemo } from './body-memo.js'
+import type { BodyMemo, KeptBody } from './body-memo.js'
 import { type Digest, digestOf } from './segment-hash.js'
 
 /** Half-open ranges of bytes: the key with its quotes begins at `keyStart`, the value is `[start, end)`. */
@@ -35,6 +35,10 @@ export interface Links {
   readonly names: readonly string[]
 }
 
+export interface LinksBox {
+  links: Links | undefined
+}
+
 /** The keys whose arrays are the conversation. */
 const LISTS = new Set(['messages', 'input'])
 /** Values that are looked up in the last body of the session, since they are large and stay as they are. */
@@ -59,28 +63,28 @@ export class BodyScan {
   readonly known: number
   /** Where the closing brace stands. */
   readonly close: number
-  /** An earlier body of the same conversation, while this one is read: it must not keep all of its past. */
-  #earlier: BodyScan | undefined
+  /** An earlier body of the same conversation, while this one is read. */
+  #earlier: KeptBody | undefined
   /** Digests of large members by key, `tools` and `system` among them. */
   readonly digests = new Map<string, Digest>()
   /** The chain over the elements, as route-query.ts makes it; the earlier body's until then. */
-  links: Links | undefined
+  readonly links: LinksBox
 
   /** @throws RefrainError `invalid_json`. */
   constructor(bytes: Buffer, memo?: BodyMemo) {
     this.bytes = bytes
     const found = memo?.find(bytes)
-    this.resumed = found && { slot: found.slot, isWhole: found.count === found.scan.elements.ends.length }
-    this.#earlier = found?.scan
+    this.resumed = found && { slot: found.slot, isWhole: found.count === found.body.elements.ends.length }
+    this.#earlier = found?.body
     this.known = found?.count ?? 0
-    const known = found?.scan.elements
+    const known = found?.body.elements
     this.elements = {
       starts: known?.starts.slice(0, this.known) ?? [],
       ends: known?.ends.slice(0, this.known) ?? [],
       roles: known?.roles.slice(0, this.known) ?? [],
       digests: known?.digests.slice(0, this.known) ?? [],
     }
-    this.links = found?.scan.links
+    this.links = { links: found?.body.links.links }
     this.close = this.#scan()
     this.#earlier = undefined
   }
@@ -125,7 +129,7 @@ export class BodyScan {
 
   /** The member that the elements belong to: the last list that stands in the body. */
   get list(): BodyMember | undefined {
-    return this.members.findLast(({ key, start }) => LISTS.has(key) && this.bytes[start] === OPEN_LIST)
+    return listIn(this)
   }
 
   #scan(): number {
@@ -150,8 +154,8 @@ export class BodyScan {
   }
 
   /** Everything up to the last known element is as it was; goes on behind it. */
-  #resume(earlier: BodyScan): number {
-    const list = earlier.list as BodyMember
+  #resume(earlier: KeptBody): number {
+    const list = listIn(earlier) as BodyMember
     for (const member of earlier.members) {
       if (member.keyStart >= list.keyStart) break
       this.members.push(member)
@@ -188,7 +192,7 @@ export class BodyScan {
 
   /** The end of a value that is, byte for byte, the one that the earlier body had under this key. */
   #sameValue(key: string, start: number): number | undefined {
-    const before = this.#earlier?.member(key)
+    const before = this.#earlier?.members.findLast((member) => member.key === key)
     if (before === undefined || this.#earlier === undefined) return undefined
     const length = before.end - before.start
     const end = start + length
@@ -234,6 +238,10 @@ export class BodyScan {
     if (skipSpace(this.bytes, close + 1) < this.bytes.length) throw malformed('something stands behind the object')
     return close
   }
+}
+
+function listIn({ members, bytes }: Pick<KeptBody, 'members' | 'bytes'>): BodyMember | undefined {
+  return members.findLast(({ key, start }) => LISTS.has(key) && bytes[start] === OPEN_LIST)
 }
 
 /** The members of the object in `[start, end)`, by key; empty where it is none. */

@@ -113,7 +113,7 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
 /** The chain over the elements; of those that were known, the earlier one where its beginning is the same. */
 function linksOf(scan: BodyScan, behind: Digest): Links {
   const { digests } = scan.elements
-  const before = scan.links
+  const before = scan.links.links
   const isSame = before?.behind.high === behind.high && before.behind.low === behind.low
   const known = isSame ? Math.min(scan.known, before.chain.length) : 0
   const chain = isSame ? before.chain.slice(0, known) : []
@@ -123,8 +123,9 @@ function linksOf(scan: BodyScan, behind: Digest): Links {
     chain.push(link)
     names.push(nameOf(link))
   }
-  scan.links = { behind, chain, names }
-  return scan.links
+  const links = { behind, chain, names }
+  scan.links.links = links
+  return links
 }
 
 function isSystem(role: number): boolean {

@@ -65,8 +65,8 @@ export function usageInText(text: string): Usage | undefined {
   const at = lastMatch(text, USAGE)
   if (at === undefined) return undefined
   const usage = objectAt(text, at.end - 1)
-  const timings = /"timings"\s*:\s*\{/.exec(text)
-  return usageFrom(usage, timings === null ? undefined : objectAt(text, timings.index + timings[0].length - 1))
+  const timings = text.lastIndexOf('"timings"')
+  return usageFrom(usage, timings < 0 ? undefined : objectAt(text, text.indexOf('{', timings)))
 }
 
 /**
@@ -74,8 +74,9 @@ export function usageInText(text: string): Usage | undefined {
  * DeepSeek's two. As it is where nothing is missing, or nothing is known.
  */
 export function completeUsage(text: string, usage: Usage): string {
+  if (usage.cachedTokens === undefined) return text
   const at = lastMatch(text, USAGE)
-  if (at === undefined || usage.cachedTokens === undefined) return text
+  if (at === undefined) return text
   const said = asJson(objectAt(text, at.end - 1))
   if (!('prompt_tokens' in said)) return text
   const { cachedTokens, promptTokens } = usage
