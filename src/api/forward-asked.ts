@@ -4,7 +4,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { Tenant } from '../core/request.js'
 import type { RouteQuery } from '../router/contract.js'
-import { edited, forwardBody } from './body-edit.js'
+import { edited } from './body-edit.js'
 import { type BodyScan, ROLES } from './body-scan.js'
 import type {
   ApiLimits,
@@ -80,27 +80,41 @@ export function askedOf(asking: Asking, options: AskingOptions): Forward {
     url: request.url ?? path,
     headers: headersOf(request, PASSED, { 'x-request-id': asking.headers['x-request-id'] as string }),
     credentials: headersOf(request, ['authorization', 'x-api-key'], {}),
-    body: isJson ? bodyOf(scan, model === sent.model ? undefined : model) : upload(bytes),
+    body: isJson ? new ScannedBody(scan, model === sent.model ? undefined : model) : upload(bytes),
     stream: isGenerating && scan.value('stream') === true,
     forceUsage,
     ...(isGenerating && translating(asking, query, options)),
-    ...(path === CHAT_PATH && isJson && { chat: chatOf(scan) }),
+    ...(path === CHAT_PATH && isJson && { chat: new ScannedChat(scan) }),
   }
 }
 
 /** Nothing of it is read before it is asked for. */
-function chatOf(scan: BodyScan): ForwardChat {
-  const { starts, ends, roles } = scan.elements
-  return {
-    count: scan.list?.key === 'messages' ? starts.length : 0,
-    message: (i) => scan.bytes.toString('utf8', starts[i], ends[i]),
-    role: (i) => ROLES[roles[i] as number] as string,
-    get tools() {
-      return scan.raw('tools')
-    },
-    get values() {
-      return scan.raw('chat_template_kwargs')
-    },
+class ScannedChat implements ForwardChat {
+  readonly #scan: BodyScan
+
+  constructor(scan: BodyScan) {
+    this.#scan = scan
+  }
+
+  get count(): number {
+    return this.#scan.list?.key === 'messages' ? this.#scan.elements.starts.length : 0
+  }
+
+  message(i: number): string {
+    const { bytes, elements } = this.#scan
+    return bytes.toString('utf8', elements.starts[i], elements.ends[i])
+  }
+
+  role(i: number): string {
+    return ROLES[this.#scan.elements.roles[i] as number] as string
+  }
+
+  get tools(): string | undefined {
+    return this.#scan.raw('tools')
+  }
+
+  get values(): string | undefined {
+    return this.#scan.raw('chat_template_kwargs')
   }
 }
 
@@ -113,13 +127,22 @@ function headersOf({ headers }: IncomingMessage, names: readonly string[], more:
 }
 
 /** `model`: the name that it has at its members, where the client calls it otherwise. */
-function bodyOf(scan: BodyScan, model: string | undefined): ForwardBody {
-  const plain = forwardBody(scan)
-  if (model === undefined) return plain
-  const rename = { key: 'model', json: JSON.stringify(model) }
-  return {
-    ...plain,
-    edited: (settings: readonly BodySetting[], appended?: string) => edited(scan, [rename, ...settings], appended),
+class ScannedBody implements ForwardBody {
+  readonly #scan: BodyScan
+  readonly #model: string | undefined
+
+  constructor(scan: BodyScan, model: string | undefined) {
+    this.#scan = scan
+    this.#model = model
+  }
+
+  member(key: string): string | undefined {
+    return this.#scan.raw(key)
+  }
+
+  edited(settings: readonly BodySetting[], appended?: string): Buffer {
+    if (this.#model === undefined) return edited(this.#scan, settings, appended)
+    return edited(this.#scan, [{ key: 'model', json: JSON.stringify(this.#model) }, ...settings], appended)
   }
 }
 

@@ -10,6 +10,7 @@ import type { Clock } from '../core/clock.js'
 import { ERRORS, type ErrorCode, RefrainError } from '../core/errors.js'
 import type { Tenant } from '../core/request.js'
 import { requestSettled } from '../core/signals.js'
+import { Stop } from '../core/stop.js'
 import type { RouteQuery } from '../router/contract.js'
 import { ClientGone } from './answer.js'
 import { BodyMemo } from './body-memo.js'
@@ -52,7 +53,7 @@ interface Passage {
   readonly path: string
   readonly request: IncomingMessage
   readonly response: ServerResponse
-  readonly stop: AbortController
+  readonly stop: Stop
   readonly shape: FailureShape
   readonly headers: Record<string, string>
   tenant: Tenant | undefined
@@ -115,7 +116,7 @@ function begun(request: IncomingMessage, response: ServerResponse, clock: Clock)
     path,
     request,
     response,
-    stop: new AbortController(),
+    stop: new Stop(),
     shape: shapeOf(path),
     headers: idHeaders(path, isHarmless ? sentId : id),
     tenant: undefined,

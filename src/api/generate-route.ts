@@ -17,7 +17,7 @@ import { classify } from './request-class.js'
 import { sessionSignal } from './session-signal.js'
 
 /** Requests that are being answered, so that a drain can wait for them and end them. */
-export type Active = Set<AbortController>
+export type Active = Set<Pick<AbortController, 'abort'>>
 
 const PRIORITIES: readonly string[] = ['interactive', 'auxiliary', 'background'] satisfies Priority[]
 const CLIENT_GONE_STATUS = 499
