@@ -323,16 +323,26 @@ function skipSpace(bytes: Buffer, at: number): number {
   }
 }
 
+/** Bytes of a string that are looked at one by one; behind them the search is left to the runtime. */
+const SHORT = 24
+
 /** The end of the string whose quote stands at `at`. @throws RefrainError where it has none. */
 function skipString(bytes: Buffer, at: number): number {
-  const { length } = bytes
+  const near = Math.min(bytes.length, at + SHORT)
   let i = at + 1
-  while (i < length) {
+  while (i < near) {
     const c = bytes[i]
     if (c === QUOTE) return i + 1
     i += c === BACKSLASH ? 2 : 1
   }
-  throw malformed('a string is not closed')
+  for (;;) {
+    const quote = bytes.indexOf(QUOTE, i)
+    if (quote < 0) throw malformed('a string is not closed')
+    let before = quote - 1
+    while (before >= i && bytes[before] === BACKSLASH) before--
+    if ((quote - before) % 2 === 1) return quote + 1
+    i = quote + 1
+  }
 }
 
 /** The end of the value at `at`; `at` itself where none begins. */

@@ -2,6 +2,8 @@
 // that meet by chance cost a hit, never a wrong answer, since backends look for themselves. Marks of where a client wants
 // its cache to end (`cache_control`) move from turn to turn and are no part of it.
 
+import { hash } from 'node:crypto'
+
 /** Two halves of 64 bits. */
 export interface Digest {
   readonly high: number
@@ -22,29 +24,25 @@ export function digestOf(bytes: Buffer, start: number, end: number): Digest {
   return plainDigest(plain, 0, plain.length)
 }
 
-/** Four lanes of 32 bits, as processors like it: about 1.5 bytes a nanosecond. */
+/** Shorter pieces are done before the runtime's own hash has begun. */
+const SHORT_BYTES = 512
+
 function plainDigest(bytes: Buffer, start: number, end: number): Digest {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+  if (end - start < SHORT_BYTES) return shortDigest(bytes, start, end)
+  const digest = hash('sha1', bytes.subarray(start, end), 'buffer')
+  return { high: digest.readUInt32LE(0), low: digest.readUInt32LE(4) }
+}
+
+/** Two lanes of 32 bits. */
+function shortDigest(bytes: Buffer, start: number, end: number): Digest {
   let a = 0x2c1b3c6d ^ (end - start)
-  let b = 0x297a2d39
-  let c = 0x165667b1
-  let d = 0x27d4eb2f
-  let i = start
-  for (const last = end - 15; i < last; i += 16) {
-    a = turn(Math.imul(a ^ view.getUint32(i, true), 0x9e3779b1))
-    b = turn(Math.imul(b ^ view.getUint32(i + 4, true), 0x85ebca77))
-    c = turn(Math.imul(c ^ view.getUint32(i + 8, true), 0xc2b2ae3d))
-    d = turn(Math.imul(d ^ view.getUint32(i + 12, true), 0x27d4eb2f))
-  }
-  for (; i < end; i++) {
-    const byte = view.getUint8(i)
+  let b = 0x165667b1
+  for (let i = start; i < end; i++) {
+    const byte = bytes[i] as number
     a = turn(Math.imul(a ^ byte, 0x9e3779b1))
-    c = turn(Math.imul(c ^ byte, 0xc2b2ae3d))
+    b = turn(Math.imul(b ^ byte, 0xc2b2ae3d))
   }
-  return {
-    high: mixed(a ^ Math.imul(b, 0x85ebca6b) ^ turn(d)),
-    low: mixed(c ^ Math.imul(d, 0xcc9e2d51) ^ turn(a)),
-  }
+  return { high: mixed(a ^ Math.imul(b, 0x85ebca6b)), low: mixed(b ^ Math.imul(turn(a), 0xcc9e2d51)) }
 }
 
 function turn(x: number): number {
