@@ -36,8 +36,8 @@ export interface FleetOptions extends ComposeOptions {
 }
 
 /**
- * A router's work is much code of which each request runs a little. Without the interpreter the first 4000 requests cost
- * 0.43 ms of it instead of 0.50 (own work alone, 40 KB bodies, two busy cores, median of six).
+ * A router's work is much code of which each request runs a little, so that the interpreter is left late. Its worth is not
+ * settled: of three noisy comparisons of own work alone, two were for it and one against.
  */
 const COMPILE_AT_ONCE = '--always-sparkplug'
 
