@@ -24,7 +24,7 @@ import { Discovery } from './router/discovery.js'
 import { Fleet, type MemberReport } from './router/fleet.js'
 import { createFleetRouter } from './router/fleet-router.js'
 import { openSessionLog } from './router/session-log.js'
-import { createTenantLimits } from './router/tenant-limits.js'
+import { limitsIn } from './router/tenant-limits.js'
 import { createWaitingRoom } from './router/waiting-room.js'
 import { createFleetService } from './serve-fleet.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
@@ -82,13 +82,12 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
   const discovery = new Discovery({ everyMs, ...(file !== undefined && { file }) }, { fleet, clock, parse: backendsIn })
   for (const entry of config.backends) if (!entry.resolve) addConfigured(fleet, entry as RemoteOptions)
   const reload = () => configureAgain(discovery, options)
-  const { requestsPerMinute, tokensPerMinute, queuedRequests, queueMs, sideRequestMs } = config.limits
+  const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const room = createWaitingRoom({ router, queuedRequests, queueMs, sideRequestMs, clock })
-  const own = new Map(config.tenants.map((tenant) => [tenant.name, tenant]))
   const service = createFleetService({
     router,
     room,
-    quotas: createTenantLimits({ all: { requestsPerMinute, tokensPerMinute }, own, clock }),
+    quotas: limitsIn(config, clock),
     remotes: () => fleet.remotes(),
     kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
     exchange: (request) => fleet.exchange(request, (watched) => exchange({ ...watched, limits })),

@@ -5,6 +5,7 @@
 import { join } from 'node:path'
 import type { TSchema } from 'typebox'
 import Value from 'typebox/value'
+import type { ServedModel } from './api/contract.js'
 import { type ApiServer, createServer } from './api/server.js'
 import { checkSignals } from './api/session-signal.js'
 import { scripted } from './backend/index.js'
@@ -25,6 +26,7 @@ import { announceKernels } from './native/index.js'
 import type { ModelFormats } from './prompt/contract.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
 import * as hygieneRules from './prompt/hygiene/index.js'
+import { limitsIn } from './router/tenant-limits.js'
 import { createService } from './serve.js'
 import { createMemoryReplies, openReplies, type ReplyStore } from './session/replies.js'
 import { replyLog } from './session/reply-log.js'
@@ -65,10 +67,11 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const replies = await repliesOf(config)
   const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
   const service = createService({
-    models: [{ ...model, root: rootsOf(root) }],
+    models: [{ ...model, ...reasoningOf(model), root: rootsOf(root) }],
     aliases: checkedAliases(config.model.aliases, model.name),
     fleet,
     limits: config.limits,
+    quotas: limitsIn(config, clock),
     sessions: createSessionFacts({ ...config.sessions, clock }),
     hygiene: hygieneOf(config),
     ...(config.explain.turns > 0 && { explain }),
@@ -104,6 +107,13 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       explain.close()
     },
   }
+}
+
+/** What can be asked of the model's reasoning, where its template was probed. */
+function reasoningOf({ template, formats }: OpenedModel['model']): Pick<ServedModel, 'reasoning'> {
+  if (template.traits === undefined) return {}
+  const switches = (['thinking', 'effort'] as const).filter((each) => template.traits?.options.includes(each))
+  return { reasoning: { written: formats.reasoning !== undefined, switches } }
 }
 
 /** Before the engine opens: what it finds on disk is told too. */

@@ -1,4 +1,4 @@
-// The command line: serve, pull, import, config. Invariant: a fault of the user's is one line and exit code 2, a fault of
+// The command line; what each command does beside serving stands in its own room. Invariant: a fault of the user's is one line and exit code 2, a fault of
 // the program's has its stack and exit code 1; SIGTERM ends in a drain and exit code 0, a second signal ends at once.
 
 import { existsSync } from 'node:fs'

@@ -227,6 +227,22 @@ describe('keys and tenants', () => {
 })
 
 describe('settings by kind', () => {
+  test('what only a Refrain knows is refused by name where the backend is none, in every dialect', async () => {
+    const { post, stubs } = await house({ stubs: [{ lacks: ['/v1/messages'] }] })
+    const own = { quick: { tasks: [{ task: 'title' }] }, refrain: { allowed_tools: ['a_*'] } }
+    for (const path of ['/v1/chat/completions', '/v1/messages']) {
+      for (const [key, value] of Object.entries(own)) {
+        const body = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'a' }], [key]: value }
+        const answer = await post(path, JSON.stringify(body))
+        expect(answer.status).toBe(400)
+        expect(await answer.text()).toContain(`'${key}' cannot be honoured`)
+      }
+    }
+    expect(stubs[0]?.requests).toHaveLength(0)
+    const neutral = { model: 'm', messages: [{ role: 'user', content: 'a' }], quick: null }
+    expect((await post('/v1/chat/completions', JSON.stringify(neutral))).status).toBe(200)
+  })
+
   test.each([
     ['vllm', { priority: true, dataParallelRank: 3 }, { priority: 0 }, { 'x-data-parallel-rank': '3' }],
     ['sglang', { priority: true, dataParallelRank: 3 }, { priority: 10, data_parallel_rank: 3 }, {}],

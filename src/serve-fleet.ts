@@ -44,8 +44,8 @@ export interface FleetParts {
   readonly router: FleetRouter
   /** Where requests wait while every backend has all that it may get. */
   readonly room: WaitingRoom
-  /** What tenants may ask for in a minute. */
-  readonly quotas: TenantLimits
+  /** What tenants may ask for in a minute; absent: as much as comes. */
+  readonly quotas?: TenantLimits | undefined
   /** Those that can be asked, in the order of the config. */
   remotes(): readonly Remote[]
   kindOf(remote: Remote): RemoteKind
@@ -160,7 +160,7 @@ class Passing {
 
   async run(): Promise<Forwarded> {
     const { asked, signal } = this.#request
-    this.#parts.quotas.take(asked.query.tenant, asked.query.promptTokens) // rate_limited
+    this.#parts.quotas?.take(asked.query.tenant, asked.query.promptTokens) // rate_limited
     for (;;) {
       signal.throwIfAborted()
       const placement = this.#again ?? (await this.#place()) //  model_not_found, engine_failed, queue_full, queue_timeout
@@ -197,6 +197,7 @@ class Passing {
 
   #telling(remote: Remote): Telling {
     const { asked, sink } = this.#request
+    if (GENERATING.has(asked.path)) checkOwn(asked, remote)
     if (this.#soFar !== undefined && this.#broken !== undefined) {
       return continued(asked, sink, this.#broken, this.#soFar)
     }
@@ -250,7 +251,7 @@ class Passing {
       this.#parts.room.look()
       const { tenant, promptTokens } = asked.query
       if (usage !== undefined)
-        this.#parts.quotas.settle(tenant, usage.promptTokens - promptTokens + usage.completionTokens)
+        this.#parts.quotas?.settle(tenant, usage.promptTokens - promptTokens + usage.completionTokens)
     }
   }
 
@@ -319,6 +320,19 @@ function isFailure(ending: Ending): boolean {
 function errorOf({ ending, member }: Failure): RefrainError {
   const what = ending.kind === 'fault' ? ending.fault.message : `it answers ${ending.status}`
   return new RefrainError('engine_failed', `the backend ${member} failed: ${what}`, { retryAfterMs: 1000 })
+}
+
+/** Members of a body that only Refrain knows: another server would pass over them in silence. */
+const OWN = ['quick', 'refrain'] as const
+
+/** @throws RefrainError `unsupported_parameter` where `remote` is no Refrain and the body asks for what only one has. */
+function checkOwn({ body }: Forward, { id, facts }: Remote): void {
+  if (facts?.kind === 'refrain') return
+  for (const key of OWN) {
+    if ((body.member(key) ?? 'null') === 'null') continue
+    const text = `'${key}' cannot be honoured: the backend ${id} is no Refrain`
+    throw new RefrainError('unsupported_parameter', text, { param: key })
+  }
 }
 
 /** That a backend refuses the key of our config is nothing that a client could mend. @throws RefrainError */

@@ -7,8 +7,10 @@ import type { Root } from './core/block.js'
 import type { GenerateEvent } from './core/events.js'
 import type { ChatMessage, GenerateRequest, Job } from './core/request.js'
 import { billingHeader } from './prompt/hygiene/billing-header.js'
+import { limitsIn, type TenantLimits } from './router/tenant-limits.js'
 import { createService, type ModelParts, type ServeParts } from './serve.js'
 import { createMemoryReplies } from './session/replies.js'
+import { ManualClock } from './testing/manual-clock.js'
 
 const root = '0123456789abcdef0123456789abcdef' as Root
 const never = new AbortController().signal
@@ -132,6 +134,29 @@ describe('the path', () => {
       code: 'context_length_exceeded',
     })
     expect(jobs).toEqual([])
+  })
+})
+
+describe('a quota', () => {
+  const limit = (requestsPerMinute: number, tokensPerMinute: number) =>
+    limitsIn({ limits: { requestsPerMinute, tokensPerMinute }, tenants: [] }, new ManualClock()) as TenantLimits
+
+  test('refuses what is over it before a backend is asked, and counts the answer when it is over', async () => {
+    const { service, jobs } = house({}, { quotas: limit(2, 0) })
+    for (let i = 0; i < 2; i++) await eventsOf(service.generate(request({}), never))
+    await expect(eventsOf(service.generate(request({}), never))).rejects.toMatchObject({ code: 'rate_limited' })
+    expect(jobs).toHaveLength(2)
+
+    const tokens = limit(0, 100)
+    const settled = vi.spyOn(tokens, 'settle')
+    await eventsOf(house({}, { quotas: tokens }).service.generate(request({}), never))
+    expect(settled.mock.calls).toEqual([[request({}).tenant.name, 1]])
+  })
+
+  test('is none where nobody has one', () => {
+    const limits = { requestsPerMinute: 0, tokensPerMinute: 0 }
+    expect(limitsIn({ limits, tenants: [{ name: 'a' }] }, new ManualClock())).toBeUndefined()
+    expect(limitsIn({ limits, tenants: [{ name: 'a', tokensPerMinute: 5 }] }, new ManualClock())).toBeDefined()
   })
 })
 

@@ -12,7 +12,14 @@ import type { GenerateEvent } from './core/events.js'
 import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
 import type { Reason, TurnArchive, TurnRecorder } from './explain/contract.js'
 import { callConstraint } from './prompt/call-constraint.js'
-import type { ChatTemplate, ModelFormats, Rendered, RenderOptions, Tokenizer } from './prompt/contract.js'
+import type {
+  ChatTemplate,
+  EncodeOptions,
+  ModelFormats,
+  Rendered,
+  RenderOptions,
+  Tokenizer,
+} from './prompt/contract.js'
 import { echoing } from './prompt/echo.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
 import { reasoningApart } from './prompt/inline-reasoning.js'
@@ -26,6 +33,7 @@ import type { RenderChange } from './quick/fork-text.js'
 import { jobApart, planQuick, type QuickJob, type QuickRun } from './quick/quick.js'
 import { modelNamed } from './router/model-names.js'
 import { type RouteLimits, route } from './router/router.js'
+import { metered, type TenantLimits } from './router/tenant-limits.js'
 import { type Recalled, recall } from './session/recall.js'
 import type { ReplyStore } from './session/replies.js'
 import { recordReplies } from './session/reply-recorder.js'
@@ -52,6 +60,8 @@ export interface ServeParts {
   readonly aliases: Readonly<Record<string, string>>
   readonly fleet: readonly Backend[]
   readonly limits: RouteLimits
+  /** What tenants may ask for in a minute; absent: as much as comes. */
+  readonly quotas?: TenantLimits | undefined
   /** What is remembered of sessions; absent: nothing. */
   readonly sessions?: SessionFactsTable
   /** Answers as they were sampled; absent: none is kept. */
@@ -104,11 +114,14 @@ export function createService(parts: ServeParts): Service {
       ...kept,
       ...asides,
     })
+    parts.quotas?.take(request.tenant.name, tokens.length) //     rate_limited
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
     const places = recalled && { places: recalled.places }
     const placed = { model: model.name, backend: backend.name, tokens, chain, rendered, ...places }
     const watch = parts.explain?.record({ request, ...placed, tokenizer: model.tokenizer, template: model.template })
-    const own = backend.generate(job, signal) //                  what the backend throws comes up in the loop
+    const ran = backend.generate(job, signal) //                  what the backend throws comes up in the loop
+    const own =
+      parts.quotas === undefined ? ran : metered(ran, (used) => parts.quotas?.settle(request.tenant.name, used))
     const apart = (questions: QuickJob, stop: AbortSignal) =>
       backend.generate(Object.freeze(jobApart(job, questions, chainOf(chain.root, questions.tokens))), stop)
     const events = quick === undefined ? own : quick.answer(own, signal, apart)
@@ -124,15 +137,16 @@ export function createService(parts: ServeParts): Service {
     models: parts.models,
     resolve,
     generate,
-    tokenize(served, input) {
+    async tokenize(served, input) {
       const model = resolve(served.name)
-      if (input.kind === 'text') return model.tokenizer.encode(input.text, { special: 'text', bos: input.bos })
+      if (input.kind === 'text') return encodedText(model, input.text, { special: 'text', bos: input.bos })
       const { retention = asSent } = model.formats
       const tidied = reasoningApart(tidy(input.messages, parts.hygiene), model.formats)
       const messages = retention.retain(tidied, { tools: worksWithTools(input) })
       const { text } = render({ ...input, messages }, model) as Rendered
-      return model.tokenizer.encode(text, CHAT)
+      return encodedText(model, text, CHAT)
     },
+    countTokens: (served, text) => resolve(served.name).tokenizer.encode(text, { special: 'text', bos: 'none' }).length,
     detokenize(served, ids) {
       const { tokenizer } = resolve(served.name)
       checkRange(ids, tokenizer, 'tokens')
@@ -228,12 +242,10 @@ async function recalledIn(
   const { prompt, session } = request
   if (store === undefined || prompt.kind !== 'chat') return undefined
   return recall(prompt.messages, {
-    ...{
-      store,
-      scope: scopeOf(request, model),
-      fillReasoning: worksWithTools(prompt),
-      continueFinal: prompt.continueFinal === true,
-    },
+    store,
+    scope: scopeOf(request, model),
+    fillReasoning: worksWithTools(prompt),
+    continueFinal: prompt.continueFinal === true,
     ...(session !== undefined && { session }),
   })
 }
@@ -277,7 +289,9 @@ function render(prompt: Prompt, { template, formats }: ModelParts, frozen: Froze
     ...(values !== undefined && { values }),
   }
   return template.render(messages, {
-    ...{ tools, addGenerationPrompt: true, ...asked },
+    tools,
+    addGenerationPrompt: true,
+    ...asked,
     ...(keepReasoning && { keepReasoning }),
     ...frozen,
   })
@@ -312,6 +326,10 @@ function quickOf(request: GenerateRequest, { model, rendered, prompt, frozen }: 
 // A template writes its own BOS and special tokens; what a client sends as plain text stays text.
 const CHAT = { special: 'parse', bos: 'none' } as const
 const TEXT = { special: 'text', bos: 'add' } as const
+
+function encodedText({ tokenizer }: ModelParts, text: string, options: EncodeOptions) {
+  return tokenizer.encodeAsync?.(text, options) ?? tokenizer.encode(text, options)
+}
 
 async function encoded(
   rendered: Rendered | undefined,

@@ -30,16 +30,16 @@ export function anthropicRoutes(options: ApiOptions): Route[] {
   ]
 }
 
-function countTokens(request: FastifyRequest, reply: FastifyReply, options: ApiOptions) {
+async function countTokens(request: FastifyRequest, reply: FastifyReply, options: ApiOptions) {
   const { service } = options
   const body = readBody(request.body)
   const envelope = envelopeOf(request, options, body)
   const { read, reading, prompt, sent, edited } = decodeConversation(body, envelope)
   const model = service.resolve(read.model || undefined)
   nameIgnored({ ignored: [...reading.ignored] }, reply)
-  const count = (messages: typeof sent) => service.tokenize(model, { ...prompt, messages }).length
+  const count = async (messages: typeof sent) => (await service.tokenize(model, { ...prompt, messages })).length
   return {
-    input_tokens: count(prompt.messages),
-    ...(edited === undefined ? {} : { context_management: { original_input_tokens: count(sent) } }),
+    input_tokens: await count(prompt.messages),
+    ...(edited === undefined ? {} : { context_management: { original_input_tokens: await count(sent) } }),
   }
 }

@@ -15,6 +15,8 @@ export interface ServedModel {
   readonly contextLength: number
   /** Unix seconds. */
   readonly created: number
+  /** Whether it reasons by itself, and what of it a request can set. Absent: not known. */
+  readonly reasoning?: { readonly written: boolean; readonly switches: readonly ('thinking' | 'effort')[] }
 }
 
 export interface Service {
@@ -31,7 +33,9 @@ export interface Service {
    */
   generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent>
   /** Token ids of plain text, or of a chat as it would be rendered for an answer. */
-  tokenize(model: ServedModel, input: TokenizeInput): Int32Array
+  tokenize(model: ServedModel, input: TokenizeInput): Promise<Int32Array>
+  /** Tokens of a piece of plain text, at once. */
+  countTokens(model: ServedModel, text: string): number
   detokenize(model: ServedModel, ids: readonly number[]): string
   /** How one token is spelled in the vocabulary. */
   spellingOf(model: ServedModel, id: number): string

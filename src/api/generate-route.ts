@@ -13,6 +13,7 @@ import type { About, Decoded, Dialect, Envelope, RawBody } from './dialect/contr
 import { invalid } from './dialect/fields.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault } from './failure.js'
+import { inertThinking } from './inert-thinking.js'
 import { classify } from './request-class.js'
 import { sessionSignal } from './session-signal.js'
 
@@ -39,7 +40,8 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
       const decoded = dialect.decode(body, envelope)
       const served = options.service.resolve(decoded.requests[0].model || undefined)
       model = served.name
-      nameIgnored(decoded, reply)
+      const inert = inertThinking(decoded.requests[0].prompt, served, body.value)
+      nameIgnored({ ignored: [...decoded.ignored, ...inert] }, reply)
       const about = {
         id: dialect.idPrefix + request.id,
         model,
@@ -89,7 +91,7 @@ export function envelopeOf(request: FastifyRequest, options: ApiOptions, body: R
     limits: options.limits,
     countTokens(model, text) {
       const served = options.service.resolve(model || undefined)
-      return options.service.tokenize(served, { kind: 'text', text, bos: 'none' }).length
+      return options.service.countTokens(served, text)
     },
   }
 }

@@ -81,7 +81,7 @@ export function modelRoutes(options: ApiOptions): Route[] {
   ]
 }
 
-function tokenizeAnswer(request: FastifyRequest, options: ApiOptions) {
+async function tokenizeAnswer(request: FastifyRequest, options: ApiOptions) {
   const { service } = options
   const raw = readBody(request.body)
   const read = readFields(tokenizeFields, raw.value, '', readingOf(raw.text, options.limits.jsonDepth))
@@ -94,7 +94,7 @@ function tokenizeAnswer(request: FastifyRequest, options: ApiOptions) {
     plain === undefined
       ? { kind: 'chat', messages: read.messages ?? [], tools: read.tools ?? [] }
       : { kind: 'text', text: plain, bos: read.add_special_tokens === false ? 'none' : 'add' }
-  const ids = [...service.tokenize(model, input)]
+  const ids = [...(await service.tokenize(model, input))]
   return {
     count: ids.length,
     max_model_len: model.contextLength,

@@ -3,6 +3,7 @@
 
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
+import type { GenerateEvent } from '../core/events.js'
 
 /** 0: no limit. */
 export interface TenantLimit {
@@ -22,6 +23,38 @@ export interface TenantLimits {
   take(tenant: string, promptTokens: number): void
   /** What it turned out to be: the answer's tokens, and what the prompt's estimate was short of or too high. */
   settle(tenant: string, tokens: number): void
+}
+
+/** The limits of a config; undefined where nobody has any. */
+export function limitsIn(
+  { limits, tenants }: { readonly limits: TenantLimit; readonly tenants: readonly NamedLimit[] },
+  clock: Clock,
+): TenantLimits | undefined {
+  const { requestsPerMinute, tokensPerMinute } = limits
+  const some = [limits, ...tenants].some((each) => (each.requestsPerMinute ?? 0) + (each.tokensPerMinute ?? 0) > 0)
+  if (!some) return undefined
+  const own = new Map(tenants.map((tenant) => [tenant.name, tenant]))
+  return createTenantLimits({ all: { requestsPerMinute, tokensPerMinute }, own, clock })
+}
+
+interface NamedLimit extends Partial<TenantLimit> {
+  readonly name: string
+}
+
+/** The events of an answer, whose tokens are settled when it is over, however it ends. */
+export async function* metered(
+  events: AsyncIterable<GenerateEvent>,
+  settle: (tokens: number) => void,
+): AsyncGenerator<GenerateEvent, void> {
+  let tokens = 0
+  try {
+    for await (const event of events) {
+      if (event.type === 'token') tokens += event.ids.length
+      yield event
+    }
+  } finally {
+    settle(tokens)
+  }
 }
 
 const MINUTE_MS = 60_000

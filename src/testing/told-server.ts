@@ -58,8 +58,9 @@ export async function toldServer(
       requests.push(request)
       return eventsOf(answer(request, requests.length - 1))
     },
+    tokenize: unavailable,
     // Of plain text alone: there is no template.
-    tokenize: (_, input) => new Int32Array(input.kind === 'text' ? cut(input.text).length : unavailable()),
+    countTokens: (_, text) => cut(text).length,
     detokenize: unavailable,
     spellingOf: unavailable,
   }
