@@ -6,12 +6,13 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { FastifyServerFactory } from 'fastify'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
+import { aliveRoutes, type Readiness } from './alive-routes.js'
 import type { ApiAccess, ApiLimits, FleetModel, FleetService } from './contract.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
 import { GENERATING } from './forward-asked.js'
 import { forwardRoute } from './forward-route.js'
-import { createGate, isLoopback } from './gate.js'
+import { createGate } from './gate.js'
 import type { Active } from './generate-route.js'
 import { openapi } from './openapi.js'
 import type { Route } from './route.js'
@@ -30,7 +31,7 @@ export interface FleetServerOptions {
   readonly version: string
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
   /** Whether a request sent now would be answered, and what is degraded. */
-  readonly ready: () => { readonly ready: boolean; readonly notes: readonly string[] }
+  readonly ready: () => Readiness
   /** The operators' routes: /v1/route, /v1/backends, ... */
   readonly routes: readonly Route[]
 }
@@ -103,35 +104,7 @@ function ownPaths(routes: readonly Route[]): (path: string) => boolean {
 function fleetOps(options: FleetServerOptions, state: { readonly draining: boolean }): Route[] {
   const { fleet, access } = options
   return [
-    {
-      method: 'GET',
-      path: '/health',
-      right: 'anyone',
-      summary: 'Whether the process answers.',
-      handler: () => ({ status: 'ok' }),
-    },
-    {
-      method: 'GET',
-      path: '/ready',
-      right: 'anyone',
-      summary: '200 once a request would be answered; `notes` say what is degraded.',
-      handler: (_request, reply) => {
-        const { ready, notes } = options.ready()
-        reply.code(ready && !state.draining ? 200 : 503)
-        const all = [...(state.draining ? ['the server is shutting down'] : []), ...notes]
-        return { status: ready && !state.draining ? 'ready' : 'not ready', notes: all }
-      },
-    },
-    {
-      method: 'GET',
-      path: '/metrics',
-      right: isLoopback(access.host) ? 'anyone' : 'admin',
-      summary: 'Counters and histograms in the text format of Prometheus.',
-      handler: async (_request, reply) => {
-        const { type, text } = await options.metrics()
-        return reply.type(type).send(text)
-      },
-    },
+    ...aliveRoutes({ host: access.host, readiness: options.ready, metrics: options.metrics }, state),
     {
       method: 'GET',
       path: '/v1/models',

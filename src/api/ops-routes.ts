@@ -4,13 +4,13 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Backend } from '../backend/backend.js'
 import { RefrainError } from '../core/errors.js'
+import { aliveRoutes, type Readiness } from './alive-routes.js'
 import { ClientGone, cacheHeader, Tally } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
 import type { RawBody } from './dialect/contract.js'
 import { custom, type Field, invalid, kindOf, number, readFields, readingOf, schemaOf } from './dialect/fields.js'
 import { chatFields, decodeChat } from './dialect/openai-chat.js'
-import { isLoopback } from './gate.js'
 import { type Active, envelopeOf, nameIgnored, settle } from './generate-route.js'
 import type { Route } from './route.js'
 
@@ -20,30 +20,7 @@ const DEFAULT_TTL_MS = 300_000
 export function opsRoutes(options: ApiOptions, active: Active, state: { readonly draining: boolean }): Route[] {
   const { fleet, access } = options
   return [
-    {
-      method: 'GET',
-      path: '/health',
-      right: 'anyone',
-      summary: 'Whether the process answers.',
-      handler: () => ({ status: 'ok' }),
-    },
-    {
-      method: 'GET',
-      path: '/ready',
-      right: 'anyone',
-      summary: '200 once a request would be answered; `notes` say what is degraded.',
-      handler: (_request, reply) => readiness(fleet, state, reply),
-    },
-    {
-      method: 'GET',
-      path: '/metrics',
-      right: isLoopback(access.host) ? 'anyone' : 'admin',
-      summary: 'Counters and histograms in the text format of Prometheus.',
-      handler: async (_request, reply) => {
-        const { type, text } = await options.metrics()
-        return reply.type(type).send(text)
-      },
-    },
+    ...aliveRoutes({ host: access.host, readiness: () => readinessOf(fleet), metrics: options.metrics }, state),
     {
       method: 'POST',
       path: '/v1/cache/warm',
@@ -79,14 +56,11 @@ export function opsRoutes(options: ApiOptions, active: Active, state: { readonly
   ]
 }
 
-function readiness(fleet: readonly Backend[], state: { readonly draining: boolean }, reply: FastifyReply) {
+function readinessOf(fleet: readonly Backend[]): Readiness {
   const healths = fleet.map((backend) => backend.health())
-  const ready = !state.draining && healths.some((health) => health.ready)
-  const notes = [...(state.draining ? ['the server is shutting down'] : []), ...healths.flatMap(({ notes }) => notes)]
-  reply.code(ready ? 200 : 503)
   return {
-    status: ready ? 'ready' : 'not ready',
-    notes,
+    ready: healths.some(({ ready }) => ready),
+    notes: healths.flatMap(({ notes }) => notes),
     running: healths.reduce((sum, { running }) => sum + running, 0),
     waiting: healths.reduce((sum, { waiting }) => sum + waiting, 0),
   }
