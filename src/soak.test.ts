@@ -110,8 +110,10 @@ describe.skipIf(!isBuilt || process.platform !== 'linux')('a soak (needs npm run
       // The two halves behind the warm-up: a leak of any size per request shows as a step between them.
       expect(mean(full.slice(half)) - mean(full.slice(0, half))).toBeLessThan(ALLOWED_MIB)
 
-      const ready = (await (await fetch(`${served.url}/ready`)).json()) as { running?: number; waiting?: number }
-      expect(ready).toMatchObject({ running: 0, waiting: 0 })
+      // Whoever left last is given up behind its socket's end.
+      await expect
+        .poll(async () => (await fetch(`${served.url}/ready`)).json(), { timeout: 20_000 })
+        .toMatchObject({ running: 0, waiting: 0 })
       const status = (await (await fetch(`${served.url}/v1/cache`)).json()) as {
         data: { tiers: { tier: string; used_bytes: number; capacity_bytes: number; used_slots?: number }[] }[]
       }
