@@ -37,6 +37,8 @@ import {
   passedOn,
   saltOf,
   type Telling,
+  tellBegun,
+  tellSettled,
   translated,
 } from './serve-member.js'
 
@@ -147,6 +149,8 @@ class Passing {
   /** What was said before the stream broke. */
   #soFar: ReturnType<BrokenChat['soFar']>
   #tried = 0
+  /** Since when it looks for a backend. */
+  #lookedAt = 0
   #again: MemberPlacement | undefined
   #failure: Failure | undefined
 
@@ -163,6 +167,7 @@ class Passing {
     this.#parts.quotas?.take(asked.query.tenant, asked.query.promptTokens) // rate_limited
     for (;;) {
       signal.throwIfAborted()
+      this.#lookedAt = this.#parts.clock.now()
       const placement = this.#again ?? (await this.#place()) //  model_not_found, engine_failed, queue_full, queue_timeout
       if (placement === undefined) return this.#last() //        engine_failed
       this.#again = undefined
@@ -215,6 +220,7 @@ class Passing {
     sink.routed(routeHeader(placement))
     router.sent(asked.query, placement)
     const startedAt = clock.now()
+    const routeMs = startedAt - this.#lookedAt
     let ttftMs: number | undefined
     const onFirst = (headers: IncomingHeaders) => {
       ttftMs = clock.now() - startedAt
@@ -232,10 +238,13 @@ class Passing {
         parts: tenants.length > 0,
         seat: seat?.settings ?? [],
       }
-      ending = await exchange({ ...outbound(out), onFirst, onEvents, clock, signal })
+      const sent = outbound(out)
+      tellBegun(asked.query.id, placement, { remote, headers: sent.out.headers, routeMs })
+      ending = await exchange({ ...sent, onFirst, onEvents, clock, signal })
       return ending
     } finally {
       const { usage } = ending ?? {}
+      tellSettled(asked.query.id, placement, { routeMs, ttftMs, ending })
       seat?.leave(usage)
       if (usage !== undefined) this.#counted(usage.promptTokens)
       router.settled({

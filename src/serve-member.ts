@@ -15,6 +15,8 @@ import type {
   Sending,
 } from './backend/remote/contract.js'
 import type { GenerateEvent } from './core/events.js'
+import { type AttemptSettled, attemptBegun, attemptSettled } from './core/signals.js'
+import type { MemberPlacement } from './router/contract.js'
 
 /** How a request is put to a member and its answer told. */
 export interface Telling {
@@ -128,6 +130,11 @@ export interface Outbound {
   readonly seat: readonly BodySetting[]
 }
 
+/** Of this attempt alone: who listens may add some. */
+interface OpenHeaders {
+  readonly out: { readonly headers: Record<string, string> }
+}
+
 /** What goes out to a member, and how what comes back is read. */
 export function outbound({
   asked,
@@ -136,7 +143,7 @@ export function outbound({
   telling,
   parts,
   seat,
-}: Outbound): Omit<ExchangeRequest, 'onFirst' | 'onEvents' | 'clock' | 'signal'> {
+}: Outbound): Omit<ExchangeRequest, 'onFirst' | 'onEvents' | 'clock' | 'signal'> & OpenHeaders {
   const { query, forceUsage } = asked
   const { path, url, body, stream, appended } = telling
   const { options } = remote
@@ -168,6 +175,49 @@ export function outbound({
     choices: choicesOf(body),
     hidesUsage: setsUsage && !forceUsage && !telling.isTranslated,
   }
+}
+
+interface Begun {
+  readonly remote: Remote
+  readonly headers: Record<string, string>
+  /** Until it was placed. */
+  readonly routeMs: number
+}
+
+/** Tells whoever listens that an attempt begins. */
+export function tellBegun(id: string, placement: MemberPlacement, { remote, headers, routeMs }: Begun): void {
+  if (!attemptBegun.channel.hasSubscribers) return
+  const { member, reason, predictedHitTokens } = placement
+  const { url } = remote.options
+  attemptBegun.publish({ id, backend: member.id, url, reason, predictedHitTokens, routeMs, headers })
+}
+
+interface Over {
+  readonly routeMs: number
+  readonly ttftMs: number | undefined
+  /** Undefined: the client left. */
+  readonly ending: Ending | undefined
+}
+
+/** Tells whoever listens how an attempt ended. */
+export function tellSettled(id: string, placement: MemberPlacement, { routeMs, ttftMs, ending }: Over): void {
+  if (!attemptSettled.channel.hasSubscribers) return
+  const { member, predictedHitTokens } = placement
+  attemptSettled.publish({
+    ...{ id, backend: member.id, routeMs, ttftMs, predictedHitTokens, outcome: outcomeOf(ending) },
+    status: ending?.kind === 'whole' ? ending.status : ending?.kind === 'stream' ? 200 : undefined,
+    why: ending?.kind === 'fault' ? ending.fault.message : undefined,
+    promptTokens: ending?.usage?.promptTokens,
+    completionTokens: ending?.usage?.completionTokens,
+    cachedTokens: ending?.usage?.cachedTokens,
+  })
+}
+
+function outcomeOf(ending: Ending | undefined): AttemptSettled['outcome'] {
+  if (ending === undefined) return 'left'
+  if (ending.kind !== 'whole') return ending.kind === 'fault' ? 'failed' : 'answered'
+  if (ending.status >= 500) return 'failed'
+  return ending.status >= 400 ? 'refused' : 'answered'
 }
 
 export function choicesOf(body: ForwardBody): number {

@@ -9,7 +9,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Clock } from '../core/clock.js'
 import { ERRORS, type ErrorCode, RefrainError } from '../core/errors.js'
 import type { Tenant } from '../core/request.js'
-import { requestSettled } from '../core/signals.js'
+import { requestBegun, requestSettled } from '../core/signals.js'
 import { Stop } from '../core/stop.js'
 import type { RouteQuery } from '../router/contract.js'
 import { ClientGone } from './answer.js'
@@ -71,6 +71,7 @@ export function forwardRoute(options: ForwardOptions): ForwardHandler {
   return (request, response) => {
     const passage = begun(request, response, options.clock)
     options.active.add(passage.stop)
+    if (requestBegun.channel.hasSubscribers) tellBegun(passage)
     response.once('close', () => {
       if (!response.writableFinished) passage.stop.abort(new ClientGone())
     })
@@ -127,6 +128,11 @@ function begun(request: IncomingMessage, response: ServerResponse, clock: Clock)
     last: undefined,
     failure: undefined,
   }
+}
+
+function tellBegun({ id, path, request }: Passage): void {
+  const { traceparent, tracestate } = request.headers as Record<string, string | undefined>
+  requestBegun.publish({ id, route: path, sinceMs: 0, traceparent, tracestate })
 }
 
 /** Anthropic's clients know it by another name. */

@@ -5,7 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../core/clock.js'
 import type { ErrorCode } from '../core/errors.js'
 import type { GenerateRequest, Priority } from '../core/request.js'
-import { quickAnswered, requestSettled } from '../core/signals.js'
+import { quickAnswered, requestBegun, requestSettled } from '../core/signals.js'
 import { type Answering, answerStream, answerWhole, ClientGone, Tally } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
@@ -33,6 +33,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
       if (!reply.raw.writableFinished) stop.abort(new ClientGone())
     })
     active.add(stop)
+    tellBegun(request, options.clock)
     try {
       const body = readBody(request.body)
       const envelope = envelopeOf(request, options, body)
@@ -120,6 +121,14 @@ export interface Outcome {
   /** What was thrown or told in-band; undefined: all went well. */
   readonly failure: unknown
   readonly clock: Clock
+}
+
+/** Says that a request was let in of which `settle` will say what became of it. */
+export function tellBegun(request: FastifyRequest, clock: Clock): void {
+  if (!requestBegun.channel.hasSubscribers) return
+  const { traceparent, tracestate } = request.headers as Record<string, string | undefined>
+  const route = request.routeOptions.url ?? ''
+  requestBegun.publish({ id: request.id, route, sinceMs: clock.now() - request.startedAt, traceparent, tracestate })
 }
 
 /** Says, once per request, what became of it. */

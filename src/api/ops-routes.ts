@@ -11,7 +11,7 @@ import type { ApiOptions } from './contract.js'
 import type { RawBody } from './dialect/contract.js'
 import { custom, type Field, invalid, kindOf, number, readFields, readingOf, schemaOf } from './dialect/fields.js'
 import { chatFields, decodeChat } from './dialect/openai-chat.js'
-import { type Active, envelopeOf, nameIgnored, settle } from './generate-route.js'
+import { type Active, envelopeOf, nameIgnored, settle, tellBegun } from './generate-route.js'
 import type { Route } from './route.js'
 
 /** How long a warmed prefix stays when nothing is said; the shorter of the two that Anthropic's API offers. */
@@ -103,6 +103,7 @@ async function warm(
   const tally = new Tally()
   let failure: unknown
   active.add(stop)
+  tellBegun(request, options.clock)
   try {
     const job = { ...decoded.requests[0], n: 1, maxTokens: 0, pinTtlMs }
     for await (const event of options.service.generate(job, stop.signal)) tally.add(event, options.clock)

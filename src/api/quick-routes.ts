@@ -14,7 +14,7 @@ import { usageOf } from './dialect/openai-shape.js'
 import { thinkingFields, thinkingOf } from './dialect/openai-thinking.js'
 import { checkQuick, tasks } from './dialect/quick-field.js'
 import { wireResult, withAdded } from './dialect/quick-result.js'
-import { type Active, envelopeOf, nameIgnored, settle } from './generate-route.js'
+import { type Active, envelopeOf, nameIgnored, settle, tellBegun } from './generate-route.js'
 import type { Route } from './route.js'
 
 const quickFields = {
@@ -77,6 +77,7 @@ async function ask(
   let [failure, model]: [unknown, string] = [undefined, '']
   let usage: object | undefined
   active.add(stop)
+  tellBegun(request, options.clock)
   try {
     const raw = readBody(request.body)
     const envelope = envelopeOf(request, options, raw)

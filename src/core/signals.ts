@@ -2,7 +2,7 @@
 // nobody subscribes; telemetry is the only subscriber and never a parameter.
 
 import { type Channel, channel } from 'node:diagnostics_channel'
-import type { BlockHash, Root } from './block.js'
+import type { BlockHash, CacheUsage, Root } from './block.js'
 
 export interface RequestSettled {
   readonly id: string
@@ -27,6 +27,74 @@ export interface QuickAnswered {
   readonly task: string
   readonly form: string
   readonly error: string | undefined
+}
+
+/** A generating request was let in; nothing else is told of it before. */
+export interface RequestBegun {
+  readonly id: string
+  readonly route: string
+  /** Milliseconds since its head came. */
+  readonly sinceMs: number
+  /** W3C trace context, as the client sent it. */
+  readonly traceparent: string | undefined
+  readonly tracestate: string | undefined
+}
+
+/** How one prompt of a request went through an engine, told when it is over. An absent phase was not come to. */
+export interface PhasesTimed {
+  readonly id: string
+  /** Of its end, on the machine's monotonic clock (`machineMs`), which all threads share. */
+  readonly endedAt: number
+  /** Until it was admitted, or gave up. */
+  readonly queueMs: number
+  /** Until KV that was found stood in memory. */
+  readonly restoreMs?: number
+  /** Until the prompt was computed; waiting for another request that computes the same is part of it. */
+  readonly prefillMs?: number
+  readonly decodeMs?: number
+  readonly promptTokens: number
+  readonly completionTokens: number
+  /** Tokens of the prompt by where their KV came from. */
+  readonly cache: CacheUsage
+}
+
+/** A request of a fleet is about to go to a backend. */
+export interface AttemptBegun {
+  readonly id: string
+  readonly backend: string
+  readonly url: string
+  /** Why this one. */
+  readonly reason: string
+  readonly predictedHitTokens: number
+  /** Looking for a backend, waiting for one with room included. */
+  readonly routeMs: number
+  /** They go along; who listens may add some. */
+  readonly headers: Record<string, string>
+}
+
+/** A backend's part of a request is over. */
+export interface AttemptSettled {
+  readonly id: string
+  readonly backend: string
+  readonly routeMs: number
+  /** `left`: the client did. */
+  readonly outcome: 'answered' | 'refused' | 'failed' | 'left'
+  /** Undefined: no whole answer came. */
+  readonly status: number | undefined
+  /** A failure's sentence. */
+  readonly why: string | undefined
+  readonly ttftMs: number | undefined
+  readonly predictedHitTokens: number
+  /** Undefined: the backend does not say. */
+  readonly promptTokens: number | undefined
+  readonly completionTokens: number | undefined
+  readonly cachedTokens: number | undefined
+}
+
+/** A session's turn computed what it could have reused. */
+export interface TurnMissed {
+  readonly reason: string
+  readonly missedTokens: number
 }
 
 export interface CacheMoved {
@@ -117,6 +185,16 @@ function signal<T>(name: string): Signal<T> {
   }
 }
 
+/** Milliseconds on the machine's monotonic clock; the same in every thread. */
+export function machineMs(): number {
+  return Number(process.hrtime.bigint()) / 1e6
+}
+
+export const requestBegun = signal<RequestBegun>('request-begun')
+export const phasesTimed = signal<PhasesTimed>('phases-timed')
+export const attemptBegun = signal<AttemptBegun>('attempt-begun')
+export const attemptSettled = signal<AttemptSettled>('attempt-settled')
+export const turnMissed = signal<TurnMissed>('turn-missed')
 export const requestSettled = signal<RequestSettled>('request-settled')
 export const quickAnswered = signal<QuickAnswered>('quick-answered')
 export const cacheMoved = signal<CacheMoved>('cache-moved')
