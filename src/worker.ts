@@ -18,13 +18,15 @@ import {
   type ToWorker,
   type WorkerSetup,
 } from './backend/embedded-protocol.js'
-import type { KvCache } from './cache/contract.js'
+import { nextHash } from './cache/chain.js'
+import type { HeldBlock, KvCache } from './cache/contract.js'
 import { openKvCache } from './cache/kv-cache.js'
-import { BLOCK_TOKENS, blockBytes, type Root } from './core/block.js'
+import { readPrefixTree } from './cache/prefix-tree.js'
+import { BLOCK_TOKENS, type BlockHash, blockBytes, type Root } from './core/block.js'
 import { HeldClock, systemClock } from './core/clock.js'
 import type { GenerateEvent } from './core/events.js'
 import type { Job } from './core/request.js'
-import { type BlockPlaced, blockPlaced, cacheMoved, note, stepDone } from './core/signals.js'
+import { type BlockPlaced, blockPlaced, cacheMoved, note, phasesTimed, stepDone } from './core/signals.js'
 import type { Runner } from './engine/contract.js'
 import { Engine } from './engine/engine.js'
 import { createGrammars, type Grammars } from './engine/grammar.js'
@@ -166,6 +168,7 @@ async function generate({ engine }: House, job: Job, port: MessagePort): Promise
 
 async function callCache({ cache, workingSet }: House, call: CacheCall): Promise<unknown> {
   if (call.name === 'unpin') return cache.unpin(call.id)
+  if (call.name === 'tree') return readPrefixTree([workingBlocks(workingSet), cache.blocks()], call.ask, nextTurn)
   if (call.name === 'clear') {
     workingSet.clear()
     return cache.clear()
@@ -178,6 +181,21 @@ async function callCache({ cache, workingSet }: House, call: CacheCall): Promise
     blockTokens: BLOCK_TOKENS,
   }
   return status
+}
+
+/** Between two slices of long reading, the engine goes on. */
+const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
+
+/** The full blocks that stand in slots, under the names that the cache has or would have for them. */
+function* workingBlocks(workingSet: WorkingSet): Generator<HeldBlock> {
+  for (const { root, tokens } of workingSet.held()) {
+    let parent: BlockHash | Root = root as Root
+    for (let end = BLOCK_TOKENS; end <= tokens.length; end += BLOCK_TOKENS) {
+      const hash = nextHash(parent, tokens.subarray(end - BLOCK_TOKENS, end))
+      yield { hash, root: root as Root, parent, tier: 'working', uses: 0 }
+      parent = hash
+    }
+  }
 }
 
 async function close({ engine, cache, grammars }: House): Promise<void> {
@@ -214,6 +232,7 @@ function forwardSignals(): void {
   }
   stepDone.subscribe(forward('stepDone'))
   cacheMoved.subscribe(forward('cacheMoved'))
+  phasesTimed.subscribe(forward('phasesTimed'))
   note.subscribe(forward('note'))
 }
 

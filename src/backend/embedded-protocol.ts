@@ -2,6 +2,7 @@
 // it in batches, an abort goes down through it, and its closing is the end of both sides. No ids, no table of requests.
 
 import type { MessagePort } from 'node:worker_threads'
+import type { PrefixTreeAsk } from '../cache/contract.js'
 import type { KvLayout } from '../core/block.js'
 import { type ErrorCode, RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
@@ -54,6 +55,7 @@ export type CacheCall =
   | { readonly name: 'status' }
   | { readonly name: 'unpin'; readonly id: string }
   | { readonly name: 'clear' }
+  | { readonly name: 'tree'; readonly ask: PrefixTreeAsk }
 
 /** Down a request's port. */
 export type ToJob = { readonly type: 'abort' }
@@ -80,7 +82,7 @@ export type FromWorker =
 /** Salts of roots that the worker remembers, to tell them of blocks. */
 export const KNOWN_SALTS = 10_000
 
-export type SignalName = 'stepDone' | 'cacheMoved' | 'note'
+export type SignalName = 'stepDone' | 'cacheMoved' | 'phasesTimed' | 'note'
 
 export interface WireError {
   readonly code: ErrorCode | undefined

@@ -2,11 +2,12 @@
 // request in it fails with `engine_failed`, once, and a new worker takes over; the cache comes back from its disk tier.
 
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
+import type { PrefixTree } from '../cache/contract.js'
 import { Channel } from '../core/channel.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Job } from '../core/request.js'
-import { blockPlaced, cacheMoved, note, stepDone } from '../core/signals.js'
+import { blockPlaced, cacheMoved, note, phasesTimed, stepDone } from '../core/signals.js'
 import type { Backend, BackendHealth, CacheControl, CacheStatus } from './backend.js'
 import {
   type CacheCall,
@@ -57,6 +58,7 @@ class EmbeddedBackend implements Backend {
       status: () => this.#call<CacheStatus>({ name: 'status' }),
       unpin: (id) => this.#call<boolean>({ name: 'unpin', id }),
       clear: () => this.#call<number>({ name: 'clear' }),
+      tree: (ask) => this.#call<PrefixTree>({ name: 'tree', ask }),
     }
   }
 
@@ -151,6 +153,7 @@ class EmbeddedBackend implements Backend {
     for (const [name, payload] of message.signals) {
       if (name === 'stepDone') stepDone.publish(payload as never)
       else if (name === 'cacheMoved') cacheMoved.publish(payload as never)
+      else if (name === 'phasesTimed') phasesTimed.publish(payload as never)
       else note.publish(payload as never)
     }
   }

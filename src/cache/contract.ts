@@ -8,7 +8,7 @@
 //   lease.commit(i, ...)   -> block i is full: visible to all from this moment, written to disk behind   (sync)
 //   lease.release()        -> unpins, gives up claims; once
 
-import type { BlockHash, Chain } from '../core/block.js'
+import type { BlockHash, Chain, Root, TierName } from '../core/block.js'
 import type { Priority } from '../core/request.js'
 
 export interface AcquireRequest {
@@ -76,6 +76,57 @@ export interface TierStatus {
   readonly pendingWrites?: number
 }
 
+/** A block that some tier holds. */
+export interface HeldBlock {
+  readonly hash: BlockHash
+  readonly root: Root
+  /** The block before it; its root for the first one. */
+  readonly parent: BlockHash | Root
+  /** The fastest that holds it. */
+  readonly tier: TierName
+  /** Requests that used it, but for side requests. */
+  readonly uses: number
+}
+
+/** What is cached, as a tree of prefixes without text: runs of blocks between two branchings, the largest of them. */
+export interface PrefixTree {
+  /** Parents before their children. */
+  readonly nodes: readonly PrefixNode[]
+  /** Blocks that hang together from a root, shown or not. */
+  readonly blocks: number
+  /** Blocks whose front is gone: no prompt can use them. */
+  readonly detachedBlocks: number
+  /** False: only so many blocks were looked at. */
+  readonly complete: boolean
+}
+
+/** Blocks that follow each other without a branching. */
+export interface PrefixNode {
+  /** Of its first block. */
+  readonly hash: BlockHash
+  readonly root: Root
+  /** Index among the nodes; undefined: it begins at the root. */
+  readonly parent?: number
+  /** Blocks in front of it. */
+  readonly depth: number
+  readonly blocks: number
+  /** Front to back. */
+  readonly tiers: readonly { readonly tier: TierName; readonly blocks: number }[]
+  /** Of its first block. */
+  readonly uses: number
+  /** Blocks of all that follows it, shown or not. */
+  readonly below: number
+  /** Branches behind it that are not among the nodes. */
+  readonly hidden: { readonly branches: number; readonly blocks: number }
+}
+
+export interface PrefixTreeAsk {
+  /** Of these roots alone. */
+  readonly roots?: readonly Root[]
+  /** Nodes at most. */
+  readonly nodes: number
+}
+
 export interface KvCache {
   /** Never rejects for a cache fault: a fault is a shorter prefix. Rejects only with the signal's reason. */
   acquire(request: AcquireRequest): Promise<Lease>
@@ -99,6 +150,8 @@ export interface KvCache {
   /** Drops everything that is not pinned, in all tiers. Returns the blocks dropped. */
   clear(): Promise<number>
   status(): readonly TierStatus[]
+  /** What the tiers hold, in no order; may be read on while it changes. */
+  blocks(): Iterable<HeldBlock>
   /** Resolves once every committed block that will be written is on disk. */
   flush(): Promise<void>
   /** Flushes and closes the tiers. */

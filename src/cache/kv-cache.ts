@@ -10,7 +10,7 @@ import { kernels } from '../native/index.js'
 import type { Crc32c } from './block-file.js'
 import type { Wanted } from './bring-up.js'
 import { Claims } from './claims.js'
-import type { AcquireRequest, KvCache, Lease, TierStatus } from './contract.js'
+import type { AcquireRequest, HeldBlock, KvCache, Lease, TierStatus } from './contract.js'
 import { type FileDoor, systemFiles } from './disk/file-door.js'
 import { type Ladder, openLadder } from './ladder.js'
 import { CacheLease, isWorthWriting, type LeaseParts } from './lease.js'
@@ -239,6 +239,13 @@ class TieredCache implements ErasableKvCache {
     const { memory, ladder } = this.#parts
     const below = ladder.status()
     return [{ ...memory.status(), ...this.#counts.memory }, ...(below ? [{ ...below, ...this.#counts.disk }] : [])]
+  }
+
+  *blocks(): Generator<HeldBlock> {
+    for (const { hash, root, parent, slot, stored, uses } of this.#parts.index.values()) {
+      if (root === undefined || parent === undefined || (slot === undefined && !stored)) continue
+      yield { hash, root, parent, tier: slot === undefined ? 'disk' : 'memory', uses }
+    }
   }
 
   async flush(): Promise<void> {

@@ -45,6 +45,13 @@ export class WorkingSet {
     return { slots: this.#slots.size, usedSlots, usedBytes: this.#usedBytes, capacityBytes }
   }
 
+  /** What stands in the slots, those in use too: views that change with them. */
+  held(): { readonly root: string; readonly tokens: Int32Array }[] {
+    return [...this.#slots].flatMap(({ root, tokens, length }) =>
+      root === undefined || length === 0 ? [] : [{ root, tokens: tokens.subarray(0, length) }],
+    )
+  }
+
   /**
    * A busy slot for `tokens` with room for `capacity`. A warm slot is gone on with when most of what it holds is the
    * asked prefix; otherwise it is left to its session and another one is taken. `spares` bounds what is taken: a slot

@@ -1,0 +1,174 @@
+// What is cached, as a tree that can be looked at: blocks joined into runs between branchings, the heaviest runs first, a
+// bounded number of them. Invariant: reading is cut into slices, and between two of them the thread is free; what changes
+// meanwhile is seen or not, but never an error. Names and counts only, never tokens.
+//
+//   blocks   a-b-c-d      nodes   [a b] - [c d]
+//               \e-f                  \- [e f]
+
+import type { BlockHash, Root, TierName } from '../core/block.js'
+import type { HeldBlock, PrefixNode, PrefixTree, PrefixTreeAsk } from './contract.js'
+
+/** Blocks between two turns of the event loop: about a millisecond. */
+const SLICE_BLOCKS = 2048
+/** Blocks that are looked at. */
+export const READ_BLOCKS = 262_144
+/** Stretches of one tier within a node; what is left over counts to the last. */
+const TIER_STRETCHES = 16
+
+const SPEED: Readonly<Record<TierName, number>> = { working: 0, memory: 1, disk: 2 }
+
+interface Item {
+  readonly hash: BlockHash
+  readonly root: Root
+  readonly parent: BlockHash | Root
+  tier: TierName
+  uses: number
+  children: Item[]
+  /** Blocks of it and of all that follows. */
+  weight: number
+}
+
+type Pause = () => Promise<void>
+
+/**
+ * The tree of what `sources` yield; a block that comes twice is where it is fastest.
+ * `pause` resolves when the thread has done what else it has to do.
+ */
+export async function readPrefixTree(
+  sources: readonly Iterable<HeldBlock>[],
+  ask: PrefixTreeAsk,
+  pause: Pause,
+): Promise<PrefixTree> {
+  const turn = slices(pause)
+  const { items, complete } = await collect(sources, ask.roots, turn)
+  const { roots, linked } = await link(items, turn)
+  return { ...select(roots, ask.nodes), blocks: linked, detachedBlocks: items.size - linked, complete }
+}
+
+/** Returns a function that pauses once in a slice. */
+function slices(pause: Pause): () => Promise<void> | undefined {
+  let count = 0
+  return () => (++count % SLICE_BLOCKS === 0 ? pause() : undefined)
+}
+
+async function collect(
+  sources: readonly Iterable<HeldBlock>[],
+  roots: readonly Root[] | undefined,
+  turn: () => Promise<void> | undefined,
+) {
+  const wanted = roots && new Set(roots)
+  const items = new Map<BlockHash, Item>()
+  for (const source of sources) {
+    for (const { hash, root, parent, tier, uses } of source) {
+      const waits = turn()
+      if (waits) await waits
+      if (wanted !== undefined && !wanted.has(root)) continue
+      const known = items.get(hash)
+      if (known === undefined) {
+        if (items.size >= READ_BLOCKS) return { items, complete: false }
+        items.set(hash, { hash, root, parent, tier, uses, children: [], weight: 1 })
+      } else {
+        if (SPEED[tier] < SPEED[known.tier]) known.tier = tier
+        known.uses = Math.max(known.uses, uses)
+      }
+    }
+  }
+  return { items, complete: true }
+}
+
+/** Joins children to parents and weighs them; what hangs on no root stays unlinked. */
+async function link(items: ReadonlyMap<BlockHash, Item>, turn: () => Promise<void> | undefined) {
+  const roots: Item[] = []
+  for (const item of items.values()) {
+    const waits = turn()
+    if (waits) await waits
+    if (item.parent === item.root) roots.push(item)
+    else items.get(item.parent as BlockHash)?.children.push(item)
+  }
+  const order = [...roots]
+  // What is added while it is walked is walked too: parents come before their children.
+  for (const item of order) {
+    const waits = turn()
+    if (waits) await waits
+    for (const child of item.children) order.push(child)
+  }
+  for (let i = order.length - 1; i >= 0; i--) {
+    const item = order[i] as Item
+    for (const child of item.children) item.weight += child.weight
+  }
+  return { roots, linked: order.length }
+}
+
+interface Draft extends Omit<PrefixNode, 'hidden'> {
+  readonly hidden: { branches: number; blocks: number }
+}
+
+interface Candidate {
+  readonly item: Item
+  readonly parent: number | undefined
+  readonly depth: number
+}
+
+/** The heaviest first, each behind its parent. */
+function select(roots: readonly Item[], most: number): { readonly nodes: readonly PrefixNode[] } {
+  const nodes: Draft[] = []
+  let open: Candidate[] = heaviest(roots, most).map((item) => ({ item, parent: undefined, depth: 0 }))
+  while (open.length > 0 && nodes.length < most) {
+    const best = open.reduce((a, b) => (b.item.weight > a.item.weight ? b : a))
+    open = open.filter((each) => each !== best)
+    const { node, last } = runFrom(best)
+    const index = nodes.push(node) - 1
+    const shown = heaviest(last.children, most)
+    for (const item of shown) open.push({ item, parent: index, depth: node.depth + node.blocks })
+    hide(node, last.children.length - shown.length, node.below - sum(shown))
+    // No more than can still be shown: the rest is looked through once a turn.
+    if (open.length > 2 * most) open = leave(nodes, open, most)
+  }
+  leave(nodes, open, 0)
+  return { nodes }
+}
+
+/** Keeps the heaviest `most` candidates; the others are hidden behind their parents. */
+function leave(nodes: readonly Draft[], open: readonly Candidate[], most: number): Candidate[] {
+  const ordered = [...open].sort((a, b) => b.item.weight - a.item.weight)
+  for (const { item, parent } of ordered.slice(most)) {
+    if (parent !== undefined) hide(nodes[parent] as Draft, 1, item.weight)
+  }
+  return ordered.slice(0, most)
+}
+
+function heaviest(items: readonly Item[], most: number): readonly Item[] {
+  if (items.length <= most) return items
+  return [...items].sort((a, b) => b.weight - a.weight).slice(0, most)
+}
+
+function sum(items: readonly Item[]): number {
+  return items.reduce((total, { weight }) => total + weight, 0)
+}
+
+function hide({ hidden }: Draft, branches: number, blocks: number): void {
+  hidden.branches += branches
+  hidden.blocks += blocks
+}
+
+/** The blocks from the candidate on to the next branching. */
+function runFrom({ item, parent, depth }: Candidate): { node: Draft; last: Item } {
+  const tiers: { tier: TierName; blocks: number }[] = []
+  let last = item
+  let blocks = 0
+  for (let at: Item | undefined = item; at !== undefined; at = at.children.length === 1 ? at.children[0] : undefined) {
+    const stretch = tiers.at(-1)
+    if (stretch !== undefined && (stretch.tier === at.tier || tiers.length === TIER_STRETCHES)) stretch.blocks++
+    else tiers.push({ tier: at.tier, blocks: 1 })
+    blocks++
+    last = at
+  }
+  const { hash, root, uses, weight } = item
+  const node: Draft = {
+    ...{ hash, root, depth, blocks, tiers, uses },
+    below: weight - blocks,
+    hidden: { branches: 0, blocks: 0 },
+    ...(parent !== undefined && { parent }),
+  }
+  return { node, last }
+}
