@@ -136,12 +136,15 @@ export function settle(request: FastifyRequest, { tally, model, failure, clock }
   if (request.settled) return
   request.settled = true
   const { startedAt, session } = request
-  for (const { task, form, error } of tally.quick) quickAnswered.publish({ task, form, error: error?.code })
+  const tenant = request.tenant.name
+  for (const { task, form, error, usage } of tally.quick) {
+    quickAnswered.publish({ task, form, error: error?.code, tenant, ...usage })
+  }
   const error: ErrorCode | 'client_gone' | undefined =
     failure === undefined ? undefined : failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
   requestSettled.publish({
     id: request.id,
-    tenant: request.tenant.name,
+    tenant,
     route: request.routeOptions.url ?? '',
     model,
     status: statusOf(failure),

@@ -27,6 +27,10 @@ export interface QuickAnswered {
   readonly task: string
   readonly form: string
   readonly error: string | undefined
+  readonly tenant: string
+  /** What it added to the call. */
+  readonly promptTokens: number
+  readonly completionTokens: number
 }
 
 /** A generating request was let in; nothing else is told of it before. */
