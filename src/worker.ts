@@ -19,8 +19,8 @@ import {
   type WorkerSetup,
 } from './backend/embedded-protocol.js'
 import { nextHash } from './cache/chain.js'
-import type { HeldBlock, KvCache } from './cache/contract.js'
-import { openKvCache } from './cache/kv-cache.js'
+import type { CacheErased, EraseAsk, HeldBlock } from './cache/contract.js'
+import { type ErasableKvCache, openKvCache } from './cache/kv-cache.js'
 import { readPrefixTree } from './cache/prefix-tree.js'
 import { BLOCK_TOKENS, type BlockHash, blockBytes, type Root } from './core/block.js'
 import { HeldClock, systemClock } from './core/clock.js'
@@ -29,6 +29,7 @@ import type { Job } from './core/request.js'
 import { type BlockPlaced, blockPlaced, cacheMoved, note, phasesTimed, stepDone } from './core/signals.js'
 import type { Runner } from './engine/contract.js'
 import { Engine } from './engine/engine.js'
+import { createEraser } from './engine/erase.js'
 import { createGrammars, type Grammars } from './engine/grammar.js'
 import { openRunner } from './engine/runner.js'
 import { WorkingSet } from './engine/working-set.js'
@@ -59,8 +60,9 @@ try {
 
 interface House {
   readonly engine: Engine
-  readonly cache: KvCache
+  readonly cache: ErasableKvCache
   readonly workingSet: WorkingSet
+  readonly erase: (ask: EraseAsk) => Promise<CacheErased>
   readonly grammars: Grammars
 }
 
@@ -98,10 +100,10 @@ async function open(): Promise<House> {
     { maxRunning, queuedRequests, queueMs, sideRequestMs },
     { runner: heldRunner(runner, deviceClock), cache, workingSet, kernels, clock: systemClock, tokenizer, grammars },
   )
-  return { engine, cache, workingSet, grammars }
+  return { engine, cache, workingSet, erase: createEraser({ cache, workingSet, clock: systemClock }), grammars }
 }
 
-async function openCache(deviceClock: HeldClock): Promise<KvCache> {
+async function openCache(deviceClock: HeldClock): Promise<ErasableKvCache> {
   const { enabled, memoryBytes, disk, ...options } = setup.cache
   const bytes = blockBytes(setup.layout)
   if (!enabled) return openKvCache({ blockBytes: bytes, memoryBytes: 0 })
@@ -167,6 +169,7 @@ async function generate({ engine }: House, job: Job, port: MessagePort): Promise
 }
 
 async function callCache({ cache, workingSet }: House, call: CacheCall): Promise<unknown> {
+  if (call.name === 'erase') return erase(call.ask)
   if (call.name === 'unpin') return cache.unpin(call.id)
   if (call.name === 'tree') return readPrefixTree([workingBlocks(workingSet), cache.blocks()], call.ask, nextTurn)
   if (call.name === 'clear') {

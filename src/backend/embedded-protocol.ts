@@ -2,7 +2,7 @@
 // it in batches, an abort goes down through it, and its closing is the end of both sides. No ids, no table of requests.
 
 import type { MessagePort } from 'node:worker_threads'
-import type { PrefixTreeAsk } from '../cache/contract.js'
+import type { EraseAsk, PrefixTreeAsk } from '../cache/contract.js'
 import type { KvLayout } from '../core/block.js'
 import { type ErrorCode, RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
@@ -55,6 +55,7 @@ export type CacheCall =
   | { readonly name: 'status' }
   | { readonly name: 'unpin'; readonly id: string }
   | { readonly name: 'clear' }
+  | { readonly name: 'erase'; readonly ask: EraseAsk }
   | { readonly name: 'tree'; readonly ask: PrefixTreeAsk }
 
 /** Down a request's port. */

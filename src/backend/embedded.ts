@@ -2,7 +2,7 @@
 // request in it fails with `engine_failed`, once, and a new worker takes over; the cache comes back from its disk tier.
 
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
-import type { PrefixTree } from '../cache/contract.js'
+import type { CacheErased, PrefixTree } from '../cache/contract.js'
 import { Channel } from '../core/channel.js'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
@@ -58,6 +58,7 @@ class EmbeddedBackend implements Backend {
       status: () => this.#call<CacheStatus>({ name: 'status' }),
       unpin: (id) => this.#call<boolean>({ name: 'unpin', id }),
       clear: () => this.#call<number>({ name: 'clear' }),
+      erase: (ask) => this.#call<CacheErased>({ name: 'erase', ask }),
       tree: (ask) => this.#call<PrefixTree>({ name: 'tree', ask }),
     }
   }

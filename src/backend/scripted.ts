@@ -9,6 +9,7 @@ import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Kind } from '../core/kind.js'
 import type { Job } from '../core/request.js'
+import { machineMs, phasesTimed } from '../core/signals.js'
 import { checkpointsOf } from '../engine/side.js'
 import type { Tokenizer } from '../prompt/contract.js'
 import { type Admission, createAdmission } from './admission.js'
@@ -113,6 +114,7 @@ export function createScriptedBackend(options: ScriptedPace, deps: ScriptedDeps)
       }),
       unpin: async (id) => cache.unpin(id),
       clear: async () => cache.clear(),
+      erase: async ({ hashes = [], tenants = [] }) => ({ blocks: cache.erase(hashes, tenants), complete: true }),
     },
     close: async () => {
       run.closed = true
@@ -130,7 +132,11 @@ class ScriptedRun {
   ) {}
 
   async *generate(job: Job, signal: AbortSignal, admission: Admission): AsyncGenerator<GenerateEvent, void> {
+    const { clock } = this.deps
+    const times = [clock.now()]
     const leave = await admission.enter(job.request.priority, signal)
+    times.push(clock.now())
+    const told = { completionTokens: 0, cache: { working: 0, memory: 0, disk: 0, computed: job.tokens.length } }
     try {
       this.#check(signal)
       const { hashes } = job.chain
@@ -145,6 +151,8 @@ class ScriptedRun {
       if (job.request.pinTtlMs !== undefined) this.cache.pin(job.request.id, hashes, job.request.pinTtlMs)
       for (const { id, blocks, ttlMs } of checkpointsOf(job)) this.cache.pin(id, hashes.slice(0, blocks), ttlMs)
       const answers = this.#answers(job)
+      times.push(clock.now())
+      told.cache = usage
       yield { type: 'start', promptTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
       for (let steps = 1; answers.some((answer) => !answer.ended); steps++) {
         if (this.options.decodeTokensPerSecond > 0) await this.#sleep(1000 / this.options.decodeTokensPerSecond, signal)
@@ -162,9 +170,11 @@ class ScriptedRun {
         yield { type: 'quick', answers: branches.map((plan) => scriptedBranch(plan, this.options.answer, tokenizer)) }
       }
       const completionTokens = answers.reduce((sum, answer) => sum + answer.ids.length, 0)
+      told.completionTokens = completionTokens
       yield { type: 'finish', promptTokens, completionTokens, cache: usage, committedTokens: committed * BLOCK_TOKENS }
     } finally {
       leave()
+      tellPhases(job, [...times, clock.now()], told)
     }
   }
 
@@ -226,4 +236,21 @@ class ScriptedRun {
       signal.addEventListener('abort', onAbort, { once: true })
     })
   }
+}
+
+/** `times`: queued, admitted, prompt computed where it came that far, over. What is simulated is found at once. */
+function tellPhases(
+  job: Job,
+  times: readonly number[],
+  told: { readonly completionTokens: number; readonly cache: CacheUsage },
+): void {
+  if (!phasesTimed.channel.hasSubscribers) return
+  const [queueMs = 0, prefillMs = 0, decodeMs] = times.slice(1).map((time, i) => time - (times[i] as number))
+  phasesTimed.publish({
+    id: job.request.id,
+    endedAt: machineMs(),
+    ...{ queueMs, restoreMs: 0, prefillMs, ...(decodeMs !== undefined && { decodeMs }) },
+    promptTokens: job.tokens.length,
+    ...told,
+  })
 }

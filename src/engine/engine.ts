@@ -15,6 +15,7 @@ import type { Kernels } from '../native/contract.js'
 import { Branches, followUp, runBranches } from './branches.js'
 import { type ChoiceParts, growChoices, settleToken } from './choices.js'
 import type { Runner } from './contract.js'
+import { tellPhases } from './phases.js'
 import { growRoom, RESERVE_TOKENS, seatBranches } from './room.js'
 import { CHUNKS, type ChunkRule, chunkOf, decodeRuns, pickNext } from './scheduler.js'
 import { type Choice, Sequence } from './sequence.js'
@@ -214,6 +215,7 @@ export class Engine {
       this.#running.add(next)
       next.slot = seat.slot
       next.phase = 'acquiring'
+      next.admittedAt = this.#deps.clock.now()
       next.hits.working = Math.min(seat.resident, next.maxHit)
       seat.slot.length = next.hits.working
       void this.#acquire(next)
@@ -245,6 +247,7 @@ export class Engine {
         return
       }
       sequence.phase = 'following'
+      sequence.restoredAt = this.#deps.clock.now()
     } catch (reason) {
       if (sequence.phase === 'acquiring') this.#end(sequence, reason)
       this.#leave(sequence)
@@ -345,6 +348,7 @@ export class Engine {
     const { committedTokens } = sequence
     events.push({ type: 'start', promptTokens: tokens.length, cache: sequence.usage(), committedTokens })
     sequence.phase = 'decode'
+    sequence.computedAt = this.#deps.clock.now()
     if (job.maxTokens === 0 || sequence.signal.aborted) {
       if (!sequence.signal.aborted) this.#settle(sequence)
       return
@@ -447,6 +451,7 @@ export class Engine {
   #close(sequence: Sequence): void {
     const { phase } = sequence
     sequence.phase = 'done'
+    tellPhases(sequence, this.#deps.clock)
     sequence.unlink?.()
     this.#leaveQueue(sequence)
     // While the cache is at work for it, what it holds is given back when that is over.

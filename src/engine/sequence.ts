@@ -49,6 +49,12 @@ export class Sequence {
   /** Rows of the prompt that were computed as any prompt's; those after it, beside branches, are not left to others. */
   exact: number | undefined
   readonly queuedAt: number
+  /** Undefined: not yet. */
+  admittedAt: number | undefined
+  /** What was found of its prompt stands in memory. */
+  restoredAt: number | undefined
+  /** Its prompt is computed. */
+  computedAt: number | undefined
   /** Ends the limits on waiting; called when it leaves the queue. */
   cancelTimers: (() => void) | undefined
   /** Stops listening to whoever asked; called when it is over. */

@@ -125,6 +125,21 @@ export class WorkingSet {
     for (const slot of [...this.#slots]) if (!slot.busy) this.#drop(slot)
   }
 
+  /** Forgets the warm slots that match and overwrites their ids. How many of the busy ones match: ask again when they are free. */
+  erase(matches: (slot: Slot) => boolean): number {
+    let busy = 0
+    for (const slot of [...this.#slots]) {
+      if (!matches(slot)) continue
+      if (slot.busy) {
+        busy++
+        continue
+      }
+      slot.tokens.fill(0)
+      this.#drop(slot)
+    }
+    return busy
+  }
+
   /** A fresh or reused slot of exactly `capacity`, busy and empty. Reuse spares the page faults of fresh memory. */
   #allocate(capacity: number, spares: Spares = () => true): Slot | undefined {
     const bytes = slotBytes(this.#options.layout, capacity)
