@@ -102,8 +102,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
   })
   const signals = signalsOf(config)
   const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: room.waiting }), {
-    backends: () => fleet.reports().map(gaugesOf),
-    slots: () => ({ ...slots.counts }),
+    fleet: { backends: () => fleet.reports().map(gaugesOf), slots: () => ({ ...slots.counts }) },
   })
   const server = createFleetServer({
     fleet: service,

@@ -8,6 +8,7 @@ import Value from 'typebox/value'
 import type { ServedModel } from './api/contract.js'
 import { type ApiServer, createServer } from './api/server.js'
 import { checkSignals } from './api/session-signal.js'
+import type { Backend } from './backend/backend.js'
 import { scripted } from './backend/index.js'
 import type { BlockPublisher } from './backend/kv-events/publisher.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
@@ -31,7 +32,7 @@ import { createService } from './serve.js'
 import { createMemoryReplies, openReplies, type ReplyStore } from './session/replies.js'
 import { replyLog } from './session/reply-log.js'
 import { createSessionFacts } from './session/session-facts.js'
-import { startMetrics } from './telemetry/metrics.js'
+import { type Gauged, startMetrics } from './telemetry/metrics.js'
 import { openRecorder } from './trace/recorder.js'
 import { VERSION } from './version.js'
 
@@ -77,7 +78,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     ...(config.explain.turns > 0 && { explain }),
     ...(replies && { replies }),
   })
-  const metrics = startMetrics(() => backend.health())
+  const metrics = startMetrics(() => backend.health(), tiersOf(backend))
   const server = createServer({
     service,
     fleet,
@@ -107,6 +108,11 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       explain.close()
     },
   }
+}
+
+/** Where its KV lies, for metrics. */
+function tiersOf({ cache }: Backend): Gauged {
+  return cache === undefined ? {} : { tiers: async () => (await cache.status()).tiers }
 }
 
 /** What can be asked of the model's reasoning, where its template was probed. */

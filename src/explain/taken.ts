@@ -3,6 +3,7 @@
 // tokens, and nothing of it is done twice.
 
 import type { GenerateEvent } from '../core/events.js'
+import { turnMissed } from '../core/signals.js'
 import type { CauseView, MissView, Reason, TurnFacts } from './contract.js'
 import { causesOf, keptTokens, lossReason, type Moves } from './costs.js'
 import { type Difference, differenceOf } from './difference.js'
@@ -213,6 +214,7 @@ export class TakenTurn implements EventSink {
       session.promptTokens += turn.promptTokens
       session.reusedTokens += turn.promptTokens - usage.computed
       if (turn.miss !== undefined && turn.miss.reason !== 'first_seen') session.missedTokens += turn.miss.missedTokens
+      for (const cause of turn.miss?.causes ?? []) turnMissed.publish(cause)
     }
     this.#isConcluded = true
     this.#facts = undefined

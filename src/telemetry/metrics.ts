@@ -3,7 +3,17 @@
 // Names end in their unit: https://prometheus.io/docs/practices/naming/
 
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import { cacheMoved, kvHeard, kvTurned, quickAnswered, requestSettled, stepDone } from '../core/signals.js'
+import {
+  attemptSettled,
+  cacheMoved,
+  kvHeard,
+  kvTurned,
+  phasesTimed,
+  quickAnswered,
+  requestSettled,
+  stepDone,
+  turnMissed,
+} from '../core/signals.js'
 
 /** What is asked when metrics are scraped. */
 export interface Load {
@@ -29,31 +39,53 @@ export interface FleetGauges {
   slots(): Readonly<Record<string, number>>
 }
 
+/** A place for KV as it is when metrics are scraped. */
+export interface TierGauges {
+  readonly tier: string
+  readonly usedBytes: number
+  readonly capacityBytes: number
+  /** Undefined: nothing there can fail. */
+  readonly healthy?: boolean
+}
+
+/** What else is asked for when metrics are scraped. */
+export interface Gauged {
+  readonly fleet?: FleetGauges
+  /** Rejects where nobody can say at the moment. */
+  tiers?(): Promise<readonly TierGauges[]>
+}
+
 export interface Metrics {
   scrape(): Promise<{ readonly type: string; readonly text: string }>
   close(): void
 }
 
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+const TOKEN_SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.2, 0.5, 1, 2.5]
 const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 
-/** Starts to count. `load` and `fleet` are asked at every scrape. */
-export function startMetrics(load: () => Load, fleet?: FleetGauges): Metrics {
+/** Starts to count. `load` and what `gauged` has are asked at every scrape. */
+export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): Metrics {
   const registry = new Registry()
   const stops = [
     countRequests(registry),
     countCache(registry),
     countSteps(registry),
+    countPhases(registry),
+    countMisses(registry),
     countQuick(registry),
+    ...(fleet === undefined ? [] : [countAttempts(registry)]),
     countKvEvents(registry),
   ]
   const registers = [registry]
   const running = new Gauge({ name: 'refrain_requests_running', help: 'Requests being computed.', registers })
   const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
   const showFleet = fleet === undefined ? () => undefined : fleetGauges(registry, fleet)
+  const showTiers = tiers === undefined ? async () => undefined : tierGauges(registry, tiers)
   return {
     async scrape() {
       showFleet()
+      await showTiers()
       const now = load()
       running.set(now.running)
       waiting.set(now.waiting)
@@ -62,6 +94,24 @@ export function startMetrics(load: () => Load, fleet?: FleetGauges): Metrics {
     close() {
       for (const stop of stops) stop()
     },
+  }
+}
+
+/** A tier of which nothing is known is not shown. */
+function tierGauges(registry: Registry, tiers: () => Promise<readonly TierGauges[]>): () => Promise<void> {
+  const gauge = (name: string, help: string) =>
+    new Gauge({ name: `refrain_tier_${name}`, help, labelNames: ['tier'], registers: [registry] })
+  const used = gauge('used_bytes', 'KV that is held there.')
+  const capacity = gauge('capacity_bytes', 'KV that fits.')
+  const healthy = gauge('healthy', '0: it is slow, full or failing, and left alone for a while.')
+  return async () => {
+    const now = await tiers().catch(() => [])
+    for (const each of [used, capacity, healthy]) each.reset()
+    for (const { tier, usedBytes, capacityBytes, healthy: isHealthy } of now) {
+      used.set({ tier }, usedBytes)
+      capacity.set({ tier }, capacityBytes)
+      if (isHealthy !== undefined) healthy.set({ tier }, isHealthy ? 1 : 0)
+    }
   }
 }
 
@@ -120,6 +170,12 @@ function countRequests(registry: Registry): () => void {
     buckets: SECONDS,
     registers,
   })
+  const perToken = new Histogram({
+    name: 'refrain_time_per_output_token_seconds',
+    help: 'From the first token to the last byte, by token after the first.',
+    buckets: TOKEN_SECONDS,
+    registers,
+  })
   const length = new Histogram({
     name: 'refrain_prompt_length_tokens',
     help: 'Tokens of a prompt.',
@@ -127,14 +183,17 @@ function countRequests(registry: Registry): () => void {
     registers,
   })
   return requestSettled.subscribe((request) => {
-    const { tenant, working, memory, disk, computed } = request
+    const { tenant, working, memory, disk, computed, ttftMs, completionTokens, durationMs } = request
     requests.inc({ route: request.route, status: request.status, error: request.error ?? '' })
     for (const [source, tokens] of Object.entries({ working, memory, disk, computed })) {
       if (tokens > 0) prompt.inc({ source, tenant }, tokens)
     }
-    if (request.completionTokens > 0) generated.inc({ tenant }, request.completionTokens)
-    if (request.ttftMs !== undefined) ttft.observe(request.ttftMs / 1000)
-    duration.observe(request.durationMs / 1000)
+    if (completionTokens > 0) generated.inc({ tenant }, completionTokens)
+    if (ttftMs !== undefined) {
+      ttft.observe(ttftMs / 1000)
+      if (completionTokens > 1) perToken.observe((durationMs - ttftMs) / 1000 / (completionTokens - 1))
+    }
+    duration.observe(durationMs / 1000)
     if (request.promptTokens > 0) length.observe(request.promptTokens)
   })
 }
@@ -176,6 +235,66 @@ function countSteps(registry: Registry): () => void {
     duration.observe(step.durationMs / 1000)
     tokens.inc({ phase: 'prefill' }, step.prefillTokens)
     tokens.inc({ phase: 'decode' }, step.decodeTokens)
+  })
+}
+
+/** Phases of the embedded engine, and the wait for a backend of a fleet. */
+function countPhases(registry: Registry): () => void {
+  const phase = (name: string, help: string) =>
+    new Histogram({ name: `refrain_${name}_seconds`, help, buckets: SECONDS, registers: [registry] })
+  const queue = phase('queue', 'Until a request is admitted; in a fleet, until a backend is chosen that has room.')
+  const restore = phase('restore', 'Until KV that was found stands in memory.')
+  const prefill = phase('prefill', 'Until the rest of the prompt is computed.')
+  const stops = [
+    phasesTimed.subscribe(({ queueMs, restoreMs, prefillMs }) => {
+      queue.observe(queueMs / 1000)
+      if (restoreMs !== undefined) restore.observe(restoreMs / 1000)
+      if (prefillMs !== undefined) prefill.observe(prefillMs / 1000)
+    }),
+    attemptSettled.subscribe(({ routeMs }) => queue.observe(routeMs / 1000)),
+  ]
+  return () => {
+    for (const stop of stops) stop()
+  }
+}
+
+/** Why sessions' turns computed what they could have reused; see docs/explain.md for the reasons. */
+function countMisses(registry: Registry): () => void {
+  const labelNames = ['reason']
+  const registers = [registry]
+  const turns = new Counter({ name: 'refrain_missed_turns_total', help: 'Turns that missed.', labelNames, registers })
+  const tokens = new Counter({
+    name: 'refrain_missed_tokens_total',
+    help: 'Tokens that turns computed and could have reused.',
+    labelNames,
+    registers,
+  })
+  return turnMissed.subscribe(({ reason, missedTokens }) => {
+    turns.inc({ reason })
+    tokens.inc({ reason }, missedTokens)
+  })
+}
+
+/** What backends of a fleet made of what they got. */
+function countAttempts(registry: Registry): () => void {
+  const registers = [registry]
+  const attempts = new Counter({
+    name: 'refrain_backend_attempts_total',
+    help: 'Requests that were sent to a backend, by what became of them there.',
+    labelNames: ['backend', 'outcome'],
+    registers,
+  })
+  const hits = new Counter({
+    name: 'refrain_backend_hit_tokens_total',
+    help: 'Prompt tokens that backends had cached: as predicted, and as they reported it of the same requests.',
+    labelNames: ['backend', 'source'],
+    registers,
+  })
+  return attemptSettled.subscribe(({ backend, outcome, predictedHitTokens, cachedTokens }) => {
+    attempts.inc({ backend, outcome })
+    if (cachedTokens === undefined) return
+    hits.inc({ backend, source: 'predicted' }, predictedHitTokens)
+    hits.inc({ backend, source: 'reported' }, cachedTokens)
   })
 }
 
