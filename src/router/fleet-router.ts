@@ -21,12 +21,13 @@ import { MemberBook, type MemberState } from './member-book.js'
 import type { RouterOptions } from './options.js'
 import { type Candidate, type Candidates, pick } from './pick.js'
 import type { PreciseIndex } from './precise-index.js'
-import { learnCache, learnRecalled, type Predicted } from './predictions.js'
+import { learnCache, learnRecalled } from './predictions.js'
 import * as scorers from './scorer/index.js'
 import type { Prospect, Scorer } from './scorer/scorer.js'
 import { SegmentIndex } from './segment-index.js'
 import type { SessionRecord, SessionStore } from './session-store.js'
 import { type Session, SessionTable } from './session-table.js'
+import type { RouterPeers, SharedBooks, Turn, TurnEnd } from './turn.js'
 
 export interface FleetRouterParts {
   members(): readonly Member[]
@@ -35,10 +36,17 @@ export interface FleetRouterParts {
   readonly store?: SessionStore
   /** What members say of their caches; undefined: none is followed. */
   readonly precise?: Pick<PreciseIndex, 'state' | 'lookup'>
+  /** Routers that share their books with this one; undefined: it is alone. */
+  readonly peers?: RouterPeers
+}
+
+/** A router whose books others may write into. */
+export interface SharedRouter extends CacheAwareRouter {
+  readonly books: SharedBooks
 }
 
 /** @throws Error where `options.weights` names a scorer that there is not. */
-export function createFleetRouter(options: RouterOptions, parts: FleetRouterParts): CacheAwareRouter {
+export function createFleetRouter(options: RouterOptions, parts: FleetRouterParts): SharedRouter {
   return new Router(options, parts)
 }
 
@@ -48,20 +56,16 @@ interface Placed extends MemberPlacement {
 }
 
 interface Sent {
-  readonly predicted: Predicted
-  readonly expectedTokens: number
-  readonly newTokens: number
+  readonly turn: Turn
   readonly session: Session | undefined
   readonly sentAt: number
   readonly computedBefore: number
   readonly tailAge: number | undefined
   readonly headAge: number | undefined
-  /** Segments that the member held before it was sent. */
-  readonly depth: number
   started: boolean
 }
 
-class Router implements CacheAwareRouter {
+class Router implements SharedRouter {
   readonly #options: RouterOptions
   readonly #parts: FleetRouterParts
   readonly #scorers: readonly { readonly name: string; readonly weight: number; readonly scorer: Scorer }[]
@@ -71,6 +75,17 @@ class Router implements CacheAwareRouter {
   readonly #segments: SegmentIndex<Session>
   readonly #heads: HeadTable
   readonly #sent = new Map<string, Sent>()
+  readonly books: SharedBooks = {
+    sent: (turn) => void this.#take(turn, this.#parts.clock.now()),
+    started: (id) => void this.#start(id),
+    ended: (id, end) => void this.#end(id, end),
+    has: (id) => this.#sent.has(id),
+    released: (prefix) => void this.#releaseAll(prefix),
+    emptied: (member) => this.emptied(member),
+    recall: (record) => {
+      if (this.#sessions.get(record.key, this.#parts.clock.now()) === undefined) this.#recall(record)
+    },
+  }
 
   constructor(options: RouterOptions, parts: FleetRouterParts) {
     this.#options = options
@@ -202,106 +217,124 @@ class Router implements CacheAwareRouter {
   sent(query: RouteQuery, placement: MemberPlacement): void {
     const now = this.#parts.clock.now()
     const placed = isPlaced(placement) ? placement : (this.place(query) as Placed)
-    const { id } = placement.member
-    const state = this.#book.state(id)
+    const { id: member } = placement.member
     const { identity, expected } = placed
-    const scope = scopeOf(query)
-    const { hashes, tokens, head } = query.segments
-    const newTokens = Math.max(1, query.promptTokens - expected.tokens)
-    const age = (count: number) =>
-      count < 1 ? undefined : this.#segments.distance(scope, hashes[count - 1] as string, state.memory)
-    const depth = tokens.findLastIndex((count) => count <= expected.predicted.learned) + 1
-    const tailAge = age(depth)
-    const headAge = age(Math.min(head, depth))
-    const session = this.#turn(query, { identity, member: id, now })
-    this.#sent.set(sentKey(query, id), {
-      predicted: expected.predicted,
+    const { hashes, tokens } = query.segments
+    const { session } = identity
+    const turn: Turn = {
+      id: sentKey(query, member),
+      member,
+      scope: scopeOf(query),
+      chain: query.segments,
+      depth: tokens.findLastIndex((count) => count <= expected.predicted.learned) + 1,
+      head: headOf(query),
+      tail: hashes.at(-1) ?? '',
+      promptTokens: query.promptTokens,
+      newTokens: Math.max(1, query.promptTokens - expected.tokens),
       expectedTokens: expected.tokens,
-      newTokens,
-      session,
-      sentAt: now,
-      computedBefore: state.memory.computed,
-      tailAge,
-      headAge,
-      depth,
-      started: false,
-    })
-    const computedBefore = state.memory.computed
-    state.memory.computed += newTokens
-    state.ledger.sent(query.id, { tokens: newTokens, now, computedBefore })
-    this.#segments.hold(scope, query.segments, state.memory, { now, owner: session })
-    if (head > 0 && !identity.isSide) this.#heads.use(headOf(query), id, now)
+      predicted: expected.predicted,
+      isSide: identity.isSide,
+      session: identity.isSide ? undefined : (session?.key ?? identity.key),
+    }
+    this.#take(turn, now, session)
+    this.#parts.peers?.sent(turn)
   }
 
-  #turn(
-    query: RouteQuery,
-    { identity, member, now }: { identity: Identity; member: string; now: number },
-  ): Session | undefined {
-    if (identity.isSide) return undefined
-    const { promptTokens: tokens } = query
-    const tail = query.segments.hashes.at(-1) ?? ''
-    const scope = scopeOf(query)
-    const head = headOf(query)
-    let { session } = identity
-    if (session === undefined || !this.#sessions.has(session)) {
-      const key = identity.key ?? session?.key
-      if (key === undefined) return undefined
-      session = this.#sessions.add({ key, member, scope, head, tail, tokens, usedAt: now })
-    }
+  #take(turn: Turn, now: number, known?: Session): void {
+    const { id, member, scope, chain, depth, newTokens } = turn
+    const state = this.#book.state(member)
+    const age = (count: number) =>
+      count < 1 ? undefined : this.#segments.distance(scope, chain.hashes[count - 1] as string, state.memory)
+    const tailAge = age(depth)
+    const headAge = age(Math.min(chain.head, depth))
+    const session = this.#turn(turn, now, known)
+    const computedBefore = state.memory.computed
+    this.#sent.set(id, { turn, session, sentAt: now, computedBefore, tailAge, headAge, started: false })
+    state.memory.computed += newTokens
+    state.ledger.sent(id, { tokens: newTokens, now, computedBefore })
+    this.#segments.hold(scope, chain, state.memory, { now, owner: session })
+    if (chain.head > 0 && !turn.isSide) this.#heads.use(turn.head, member, now)
+  }
+
+  /** `known`: the session as it was found. */
+  #turn(turn: Turn, now: number, known: Session | undefined): Session | undefined {
+    const { session: key, member, scope, head, tail, promptTokens: tokens } = turn
+    if (key === undefined) return undefined
+    const isThere = known !== undefined && this.#sessions.has(known)
+    const session =
+      (isThere ? known : this.#sessions.get(key, now)) ??
+      this.#sessions.add({ key, member, scope, head, tail, tokens, usedAt: now })
     this.#sessions.turn(session, member, { now, tail, tokens, head })
     return session
   }
 
   started(query: RouteQuery, member: string): void {
+    const sent = this.#start(sentKey(query, member))
+    if (sent !== undefined) this.#parts.peers?.started(sent.turn)
+  }
+
+  #start(id: string): Sent | undefined {
     const now = this.#parts.clock.now()
-    const sent = this.#sent.get(sentKey(query, member))
-    if (sent === undefined || sent.started) return
+    const sent = this.#sent.get(id)
+    if (sent === undefined || sent.started) return undefined
     sent.started = true
-    this.#book.state(member).ledger.started(query.id, now)
+    this.#book.state(sent.turn.member).ledger.started(id, now)
     if (sent.session !== undefined) sent.session.waitedMs ??= now - sent.sentAt
+    return sent
   }
 
   settled(outcome: RouteOutcome): void {
-    const { query, member, failed } = outcome
-    const now = this.#parts.clock.now()
-    const key = sentKey(query, member)
-    const sent = this.#sent.get(key)
+    const sent = this.#end(sentKey(outcome.query, outcome.member), outcome)
     if (sent === undefined) return
-    this.#sent.delete(key)
-    const state = this.#book.state(member)
-    state.ledger.settled(query.id)
-    if (sent.session !== undefined) {
-      this.#sessions.over(sent.session, now)
-      sent.session.waitedMs ??= now - sent.sentAt
-      if (!failed) this.#remember(query, sent.session)
-    }
-    // It failed, or its client left: nobody knows how far it came.
-    if (!sent.started && (failed || outcome.promptTokens === undefined)) {
-      this.#segments.drop(scopeOf(query), query.segments, state.memory, sent.depth)
-      return
-    }
-    this.#learn(outcome, sent, state)
+    this.#parts.peers?.ended(sent.turn, outcome)
+    if (sent.session !== undefined && !outcome.failed) this.#remember(sent.turn, sent.session)
   }
 
-  #learn({ query, cachedTokens, promptTokens, completionTokens }: RouteOutcome, sent: Sent, state: MemberState): void {
+  #end(id: string, end: TurnEnd): Sent | undefined {
+    const sent = this.#sent.get(id)
+    if (sent === undefined) return undefined
+    const now = this.#parts.clock.now()
+    this.#sent.delete(id)
+    const { turn, session } = sent
+    const state = this.#book.state(turn.member)
+    state.ledger.settled(id)
+    if (session !== undefined) {
+      this.#sessions.over(session, now)
+      session.waitedMs ??= now - sent.sentAt
+    }
+    // It failed, or its client left: nobody knows how far it came.
+    const isLost = !sent.started && (end.failed || end.promptTokens === undefined)
+    if (isLost) this.#segments.drop(turn.scope, turn.chain, state.memory, turn.depth)
+    else this.#learn(end, sent, state)
+    return sent
+  }
+
+  #learn({ cachedTokens, promptTokens, completionTokens }: TurnEnd, sent: Sent, state: MemberState): void {
+    const { turn, tailAge, headAge, computedBefore } = sent
+    const { predicted, promptTokens: prompt } = turn
     // Counts of the member in the unit of the request's own estimate.
-    const unit = promptTokens !== undefined && promptTokens > 0 ? query.promptTokens / promptTokens : 1
+    const unit = promptTokens !== undefined && promptTokens > 0 ? prompt / promptTokens : 1
     state.memory.computed += (completionTokens ?? 0) * unit
     if (cachedTokens === undefined) return
     const cached = cachedTokens * unit
-    state.memory.computed += Math.max(0, sent.expectedTokens - cached)
-    const { predicted, tailAge, headAge, computedBefore } = sent
-    state.predictions.learn(predicted, { cached, prompt: query.promptTokens })
+    state.memory.computed += Math.max(0, turn.expectedTokens - cached)
+    state.predictions.learn(predicted, { cached, prompt })
     const ages = { tail: tailAge, head: headAge, sentAt: computedBefore }
     learnRecalled(state.memory, { recalled: predicted.recalled, cached })
-    learnCache(state.memory, ages, { predicted: predicted.learned, cached, prompt: query.promptTokens })
+    learnCache(state.memory, ages, { predicted: predicted.learned, cached, prompt })
   }
 
   release(tenant: string, session: string): boolean {
     const prefix = sessionPrefix(tenant, session)
-    let known = false
-    for (const { key } of this.#sessions.all()) if (key.startsWith(prefix)) known = this.#sessions.remove(key) || known
-    return known
+    const keys = this.#releaseAll(prefix)
+    this.#parts.peers?.released(prefix, keys)
+    return keys.length > 0
+  }
+
+  #releaseAll(prefix: string): string[] {
+    const keys = [...this.#sessions.all()].filter(({ key }) => key.startsWith(prefix)).map(({ key }) => key)
+    for (const key of keys) this.#sessions.remove(key)
+    return keys
   }
 
   view({ id, knowledge, rates }: Pick<Member, 'id' | 'knowledge' | 'rates'>): MemberView {
@@ -332,14 +365,14 @@ class Router implements CacheAwareRouter {
 
   // --- outliving the process -----------------------------------------------------------------------------------------
 
-  #remember(query: RouteQuery, { key, member, tail, tokens }: Session): void {
+  #remember({ scope, chain }: Turn, { key, member, tail, tokens }: Session): void {
     const { store } = this.#parts
     if (store === undefined) return
-    const { hashes, tokens: counts, head } = query.segments
+    const { hashes, tokens: counts, head } = chain
     const record: SessionRecord = {
       key,
       member,
-      scope: scopeOf(query),
+      scope,
       tail,
       tokens,
       ...(head > 0 && { head: hashes[head - 1]!, headTokens: counts[head - 1]! }),

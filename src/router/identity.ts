@@ -31,7 +31,7 @@ export function scopeOf({ model, salt }: RouteQuery): string {
 const scopes = new Map<string, string>()
 const MAX_SCOPES = 10_000
 
-/** What all keys of one session begin with, whatever its model. */
+/** What all keys of one session begin with, whatever its model and salt. */
 export function sessionPrefix(tenant: string, session: string): string {
   return `${digest(`${tenant}\0${session}`)} `
 }
@@ -46,9 +46,9 @@ export function identify(
   query: RouteQuery,
   { sessions, match, now }: { sessions: SessionTable; match: SegmentMatch<Session>; now: number },
 ): Identity {
-  const { tenant, model, session, parentSession, requestClass, segments } = query
+  const { tenant, session, parentSession, requestClass, segments } = query
   const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
-  const keyOf = (name: string) => `${sessionPrefix(tenant, name)}${model}`
+  const keyOf = (name: string) => `${sessionPrefix(tenant, name)}${scopeOf(query)}`
   const parent = parentSession === undefined ? undefined : sessions.get(keyOf(parentSession), now)?.member
   if (session !== undefined) {
     const key = keyOf(session)
