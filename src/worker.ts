@@ -168,7 +168,7 @@ async function generate({ engine }: House, job: Job, port: MessagePort): Promise
   }
 }
 
-async function callCache({ cache, workingSet }: House, call: CacheCall): Promise<unknown> {
+async function callCache({ cache, workingSet, erase }: House, call: CacheCall): Promise<unknown> {
   if (call.name === 'erase') return erase(call.ask)
   if (call.name === 'unpin') return cache.unpin(call.id)
   if (call.name === 'tree') return readPrefixTree([workingBlocks(workingSet), cache.blocks()], call.ask, nextTurn)

@@ -1,7 +1,7 @@
 // The contract of everything that generates: the embedded engine, remote servers, the scripted double. Values go down
 // as a Job, events come up as one AsyncIterable, cancellation goes down as one AbortSignal, failure comes up as a throw.
 
-import type { PrefixTree, PrefixTreeAsk, TierStatus } from '../cache/contract.js'
+import type { CacheErased, EraseAsk, PrefixTree, PrefixTreeAsk, TierStatus } from '../cache/contract.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { Job } from '../core/request.js'
 
@@ -36,6 +36,8 @@ export interface CacheControl {
   unpin(id: string): Promise<boolean>
   /** Drops all unpinned blocks; returns how many. */
   clear(): Promise<number>
+  /** Removes blocks from all tiers and the working set and overwrites them on disk. End the requests that use them first. */
+  erase(ask: EraseAsk): Promise<CacheErased>
   /** What is cached, the working set too, for whoever looks at it; made between the engine's steps. Absent: not known. */
   tree?(ask: PrefixTreeAsk): Promise<PrefixTree>
 }

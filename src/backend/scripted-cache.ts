@@ -5,7 +5,7 @@
 //
 //   ring.next ..  least recently used  <->  ...  <->  most recently used  .. ring.previous         one ring of each kind
 
-import type { BlockHash } from '../core/block.js'
+import type { BlockHash, Root } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 
 interface Pin {
@@ -146,6 +146,14 @@ export class ScriptedCache {
   clear(): number {
     const pinned = this.#pinned()
     const doomed = [...this.#blocks.values()].filter(({ hash }) => !pinned.has(hash))
+    for (const node of doomed) this.#remove(node)
+    return doomed.length
+  }
+
+  /** Removes these blocks, and with a tenant named all: whose a block is, is not known here. Returns how many. */
+  erase(hashes: readonly BlockHash[], tenants: readonly Root[]): number {
+    const named = new Set(hashes)
+    const doomed = [...this.#blocks.values()].filter(({ hash }) => tenants.length > 0 || named.has(hash))
     for (const node of doomed) this.#remove(node)
     return doomed.length
   }

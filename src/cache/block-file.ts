@@ -178,6 +178,16 @@ export function decodeRecordHeader(bytes: Buffer, crc32c: Crc32c): RecordHeader 
   }
 }
 
+/** Whose the record at the start of `bytes` is or was, dead ones too; undefined: no intact header. */
+export function recordName(bytes: Buffer, crc32c: Crc32c): Pick<RecordHeader, 'hash' | 'root'> | undefined {
+  if (bytes.length < RECORD_HEADER_BYTES || bytes.readUInt32LE(0) !== RECORD_MAGIC) return undefined
+  if (bytes.readUInt32LE(CHECKED_BYTES) !== crc32c(bytes.subarray(0, CHECKED_BYTES))) return undefined
+  return {
+    root: bytes.toString('hex', 8, 24) as Root,
+    hash: bytes.toString('hex', 24, 40) as BlockHash,
+  }
+}
+
 /** What marks a record dead in place: four bytes and where in the record they go. */
 export function deadMark(): { readonly bytes: Buffer; readonly offset: number } {
   const bytes = Buffer.alloc(4)

@@ -3,6 +3,7 @@
 // default: two models, layouts or tenants can't meet. Step 6 of a request's path, the only place where hashes are made.
 //
 //   root    = SHA-256('refrain-root' | each part: name, value, both length-prefixed)[0..16)
+//   salted  = root of the same parts without the salt [0..8) | SHA-256 as above with it [8..16)
 //   hash[i] = SHA-256(hash[i-1] or root, 16 bytes | 64 token ids, int32 little-endian)[0..16)
 
 import { createHash, hash } from 'node:crypto'
@@ -46,12 +47,27 @@ export function makeRoot(parts: RootParts): Root {
     rounding: text('rounding', parts.rounding),
     tenant: text('tenantSalt', parts.tenantSalt),
   }
-  const optional = { adapter: parts.adapter, salt: parts.cacheSalt }
+  const named = Object.entries({ ...required, adapter: parts.adapter })
+  const plain = digestOf(named)
+  if (parts.cacheSalt === undefined) return plain as Root
+  // A tenant's blocks are found by what their roots begin with, whatever salts there were.
+  return (plain.slice(0, TENANT_DIGITS) + digestOf([...named, ['salt', parts.cacheSalt]]).slice(TENANT_DIGITS)) as Root
+}
+
+const ROOT_DIGITS = 32
+const TENANT_DIGITS = 16
+
+function digestOf(parts: readonly (readonly [name: string, value: string | undefined])[]): string {
   const sum = createHash('sha256').update('refrain-root')
-  for (const [name, value] of [...Object.entries(required), ...Object.entries(optional)]) {
+  for (const [name, value] of parts) {
     if (value !== undefined) sum.update(prefixed(name)).update(prefixed(value))
   }
-  return sum.digest('hex').slice(0, 32) as Root
+  return sum.digest('hex').slice(0, ROOT_DIGITS)
+}
+
+/** Whether `root` is `tenant`, a root without a salt, or one of the same parts with a salt. */
+export function isOfTenant(root: Root, tenant: Root): boolean {
+  return root.slice(0, TENANT_DIGITS) === tenant.slice(0, TENANT_DIGITS)
 }
 
 function text(name: string, value: string | undefined): string {

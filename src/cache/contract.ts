@@ -127,6 +127,25 @@ export interface PrefixTreeAsk {
   readonly nodes: number
 }
 
+/** A block as `erase` asks about it. */
+export interface ErasableBlock {
+  readonly hash: BlockHash
+  readonly root: Root
+}
+
+/** What is to be erased. Absent fields ask for nothing. */
+export interface EraseAsk {
+  readonly hashes?: readonly BlockHash[]
+  /** Everything of these tenants, whatever salt their requests had: their roots without one. */
+  readonly tenants?: readonly Root[]
+}
+
+export interface CacheErased {
+  readonly blocks: number
+  /** False: requests are still using some, or the disk cannot be overwritten. What is left is tried again by itself. */
+  readonly complete: boolean
+}
+
 export interface KvCache {
   /** Never rejects for a cache fault: a fault is a shorter prefix. Rejects only with the signal's reason. */
   acquire(request: AcquireRequest): Promise<Lease>

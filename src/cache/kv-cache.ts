@@ -3,14 +3,14 @@
 // error and never other bytes. Step 9 of a request's path.
 
 import Type from 'typebox'
-import { BLOCK_TOKENS, type BlockHash, type Chain, type Root } from '../core/block.js'
+import { BLOCK_TOKENS, type BlockHash, type Chain } from '../core/block.js'
 import { type Clock, systemClock } from '../core/clock.js'
 import { cacheMoved } from '../core/signals.js'
 import { kernels } from '../native/index.js'
 import type { Crc32c } from './block-file.js'
 import type { Wanted } from './bring-up.js'
 import { Claims } from './claims.js'
-import type { AcquireRequest, HeldBlock, KvCache, Lease, TierStatus } from './contract.js'
+import type { AcquireRequest, ErasableBlock, HeldBlock, KvCache, Lease, TierStatus } from './contract.js'
 import { type FileDoor, systemFiles } from './disk/file-door.js'
 import { type Ladder, openLadder } from './ladder.js'
 import { CacheLease, isWorthWriting, type LeaseParts } from './lease.js'
@@ -82,12 +82,6 @@ export interface KvCacheDeps {
   readonly keys?: BlockKeys
 }
 
-/** A block as `erase` asks about it. */
-export interface ErasableBlock {
-  readonly hash: BlockHash
-  readonly root: Root
-}
-
 export interface Erased {
   readonly blocks: number
   /** Matching blocks that a request was using: ask again when it is through. */
@@ -97,7 +91,7 @@ export interface Erased {
 }
 
 export interface ErasableKvCache extends KvCache {
-  /** Removes the matching blocks from every tier, pinned ones too, and overwrites them on disk. */
+  /** Removes the matching blocks from every tier, pinned ones too, and overwrites all that is left of them on disk. */
   erase(matches: (block: ErasableBlock) => boolean): Promise<Erased>
 }
 
@@ -229,7 +223,10 @@ class TieredCache implements ErasableKvCache {
   async erase(matches: (block: ErasableBlock) => boolean): Promise<Erased> {
     const { index, ladder } = this.#parts
     const asked = (entry: Entry) => entry.root !== undefined && matches({ hash: entry.hash, root: entry.root })
-    const { blocks, complete } = await ladder.drop(asked, 'erase')
+    const dropped = await ladder.drop(asked, 'erase')
+    const scrubbed = await ladder.scrub(matches)
+    const { blocks } = dropped
+    const complete = dropped.complete && scrubbed
     let inUse = 0
     for (const entry of index.values()) if ((entry.slot !== undefined || entry.stored) && asked(entry)) inUse++
     return { blocks, inUse, complete }

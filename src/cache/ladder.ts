@@ -158,6 +158,11 @@ export class Ladder {
     return { blocks, complete: await this.#tier.drop(stored, mode) }
   }
 
+  /** Overwrites what the tier has left of matching blocks that it no longer holds. */
+  async scrub(matches: Parameters<SlowTier['scrub']>[0]): Promise<boolean> {
+    return await this.#tier.scrub(matches)
+  }
+
   status(): Omit<TierStatus, 'hits' | 'misses'> | undefined {
     const state = this.#tier.status()
     if (state === undefined) return undefined

@@ -3,7 +3,7 @@
 // engine's thread, between its steps.
 
 import { chainOf, isOfTenant } from '../cache/chain.js'
-import type { CacheErased, EraseAsk, ErasableBlock } from '../cache/contract.js'
+import type { CacheErased, ErasableBlock, EraseAsk } from '../cache/contract.js'
 import type { ErasableKvCache } from '../cache/kv-cache.js'
 import type { Root } from '../core/block.js'
 import type { Clock } from '../core/clock.js'

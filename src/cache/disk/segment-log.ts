@@ -12,7 +12,9 @@ import {
   encodeSegmentHeader,
   placeRecord,
   RECORD_HEAD_BYTES,
+  RECORD_HEADER_BYTES,
   recordBytes,
+  recordName,
   SEGMENT_HEADER_BYTES,
 } from '../block-file.js'
 import { noSpace } from './breaker.js'
@@ -155,6 +157,18 @@ export class SegmentLog {
     this.locations.delete(hash)
     location.segment.live.delete(location.number)
     return location
+  }
+
+  /** Overwrites the matching records that are dead already: of blocks that were evicted, replaced or found damaged. */
+  async scrub(matches: (block: Pick<Location, 'hash' | 'root'>) => boolean): Promise<void> {
+    const header = Buffer.alloc(RECORD_HEADER_BYTES)
+    for (const segment of [...this.#segments()]) {
+      for (const number of segment.unclean()) {
+        if ((await segment.read(number, [header])) < RECORD_HEADER_BYTES) continue
+        const name = recordName(header, this.#options.crc32c)
+        if (name !== undefined && matches(name)) await segment.kill(number, 'overwrite')
+      }
+    }
   }
 
   /** Unlinks the segments in which nothing is live; those that are foreign stay. */

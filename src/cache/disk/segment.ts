@@ -26,6 +26,8 @@ export class Segment {
   fileBytes: number
   /** Written since the last sync. */
   dirty = false
+  /** Dead records whose body is zeros. */
+  readonly #zeroed = new Set<number>()
   /** The tail holds bytes that could not be taken back: nothing may be appended. */
   broken = false
   readonly #file: OpenFile
@@ -85,8 +87,18 @@ export class Segment {
     const { bytes, offset } = deadMark()
     this.dirty = true
     const at = this.#offset(number) + offset
-    if (overwrite === 'mark') await this.#file.write([bytes], at)
-    else await this.#file.write([bytes, new Uint8Array(this.stride - offset - bytes.length)], at)
+    if (overwrite === 'mark') {
+      await this.#file.write([bytes], at)
+      return
+    }
+    await this.#file.write([bytes, new Uint8Array(this.stride - offset - bytes.length)], at)
+    this.#zeroed.add(number)
+  }
+
+  /** Numbers of dead records whose bytes may still be there. */
+  unclean(): number[] {
+    const all = Array.from({ length: this.records }, (_, number) => number)
+    return all.filter((number) => !this.live.has(number) && !this.#zeroed.has(number))
   }
 
   async sync(): Promise<void> {

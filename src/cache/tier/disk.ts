@@ -174,6 +174,13 @@ class DiskTier implements SlowTier {
     })
   }
 
+  async scrub(matches: (block: Pick<Location, 'hash' | 'root'>) => boolean): Promise<boolean> {
+    return await this.#change(async () => {
+      await this.#log.scrub(matches)
+      await this.#log.sync()
+    })
+  }
+
   status(): TierState {
     const { worth } = this.#deps
     let pinnedBlocks = 0

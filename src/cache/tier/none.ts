@@ -15,6 +15,7 @@ export const none: Kind<Readonly<Record<string, never>>, SlowTierDeps, Promise<S
       load: async () => 'absent',
       store: async () => false,
       drop: async () => true,
+      scrub: async () => true,
       flush: async () => undefined,
       close: async () => undefined,
     }

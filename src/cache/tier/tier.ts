@@ -39,6 +39,11 @@ export interface SlowTier extends Tier {
   store(block: BlockName, bytes: Uint8Array): Promise<boolean>
   /** False: the medium could not be written, so that a restart may find some of them again. */
   drop(hashes: readonly BlockHash[], mode: DropMode): Promise<boolean>
+  /**
+   * Overwrites what is left of the matching blocks that are no longer held: evicted, replaced, damaged. On the medium on
+   * return. False: it could not be written.
+   */
+  scrub(matches: (block: { readonly hash: BlockHash; readonly root: Root }) => boolean): Promise<boolean>
   /** What was stored before the call survives a loss of power. */
   flush(): Promise<void>
   /** Flushes and lets go of everything. */
