@@ -132,6 +132,18 @@ export type Constraint =
   | { readonly kind: 'json-schema'; readonly schema: string }
   | { readonly kind: 'regex'; readonly regex: string }
 
+/** A turn of a session whose log the server keeps: the prompt's messages are only those that are new. */
+export interface LoggedAsk {
+  /** Where the client thinks that the log stands. */
+  readonly expected?: number
+  /** What becomes of tools and system text that are not the session's; undefined: they are refused. */
+  readonly apply?: 'append' | 'boundary' | 'now'
+  /** The client's own name for this turn: asked again, it is the same turn. */
+  readonly key?: string
+  /** Nothing of it is logged: its messages stand behind the context this once. */
+  readonly aside?: true
+}
+
 export interface GenerateRequest {
   readonly id: string
   /** As the client named it; aliases are resolved by serve.ts. */
@@ -139,6 +151,8 @@ export interface GenerateRequest {
   readonly tenant: Tenant
   /** The session's key, from whichever signal gave it; scoped by tenant and model where it is used. */
   readonly session?: string
+  /** Present: `session` is the id of one whose log is kept here, and this is a turn of it. */
+  readonly logged?: LoggedAsk
   /** The session whose prefix a sub-agent starts from. */
   readonly parentSession?: string
   /** Undefined: main. */

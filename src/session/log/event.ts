@@ -192,9 +192,14 @@ export type EventBody =
 
 export type EventKind = EventBody['kind']
 
+/** A client's own name for an event, stored with its body: a second one of that name is the first. */
+export interface Keyed {
+  readonly key?: string
+}
+
 /** An event before it has a place. */
 export interface NewEvent {
-  readonly body: EventBody
+  readonly body: EventBody & Keyed
   /** `contributing_source_ids`: what it was derived from, sorted, each once. The log adds those of what came before it. */
   readonly sources?: readonly string[]
   /** The layer that it was read from. */
@@ -215,6 +220,8 @@ export interface SessionEvent extends NewEvent {
   readonly digest: string
   /** `digest` of the event before; of the first, 64 zeros. */
   readonly previous: string
+  /** Its content was erased: `body` is of its kind, and empty but for what pairs it (a call's id). */
+  readonly erased?: true
 }
 
 /** What compiling goes by, beside the log. Plain data, digestible. */
@@ -224,5 +231,7 @@ export interface PolicySnapshot {
   /** Sources that may not be seen. Sorted. */
   readonly revoked: readonly string[]
   /** Values of memory blocks that are shared between sessions, as of now; by id. */
-  readonly shared: Readonly<Record<string, { readonly label: string; readonly value: string }>>
+  readonly shared: Readonly<
+    Record<string, { readonly label: string; readonly value: string; readonly sources?: readonly string[] }>
+  >
 }
