@@ -4,6 +4,7 @@
 import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { parse } from 'yaml'
+import { dashboardRoutes } from './api/dashboard-routes.js'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
@@ -20,6 +21,8 @@ import { type Config, ConfigError, makeConfig } from './config.js'
 import { systemClock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import { note } from './core/signals.js'
+import type { BackendState } from './dashboard/contract.js'
+import { createDashboard } from './dashboard/dashboard.js'
 import { Discovery } from './router/discovery.js'
 import { Fleet, type MemberReport } from './router/fleet.js'
 import { createFleetRouter } from './router/fleet-router.js'
@@ -104,6 +107,11 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
   const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: room.waiting }), {
     fleet: { backends: () => fleet.reports().map(gaugesOf), slots: () => ({ ...slots.counts }) },
   })
+  const dashboard = createDashboard({
+    ...{ version: VERSION, kind: 'fleet', clock },
+    models: () => service.models().map(({ name }) => name),
+    backends: () => fleet.reports().map(stateOf),
+  })
   const server = createFleetServer({
     fleet: service,
     limits: config.limits,
@@ -116,13 +124,16 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     version: VERSION,
     metrics: metrics.scrape,
     ready: () => readiness(fleet),
-    routes: fleetRoutes({
-      desk: fleet,
-      fleet: service,
-      sessionSignals: signals,
-      backendOf,
-      release: (tenant, session) => router.release(tenant, session),
-    }),
+    routes: [
+      ...fleetRoutes({
+        desk: fleet,
+        fleet: service,
+        sessionSignals: signals,
+        backendOf,
+        release: (tenant, session) => router.release(tenant, session),
+      }),
+      ...dashboardRoutes(config.server.dashboard ? dashboard : undefined),
+    ],
   })
   return {
     server,
@@ -143,6 +154,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       await fleet.stop()
       await store.close()
       metrics.close()
+      dashboard.close()
     },
   }
 }
@@ -202,6 +214,22 @@ function gaugesOf({ member, view }: MemberReport): BackendGauges {
   const { inFlight, queuedPrefillTokens } = load
   const predictionError = view?.predictionError
   return { id, state, inFlight, queuedPrefillTokens, sessions: view?.sessions ?? 0, predictionError }
+}
+
+function stateOf({ member, why, view }: MemberReport): BackendState {
+  const { id, kind, state, models, load } = member
+  const { predictionError, capacityTokens } = view ?? {}
+  return {
+    ...{ id, kind, state, models },
+    notes: why === undefined ? [] : [why],
+    running: load.inFlight,
+    waiting: load.reportedQueue,
+    queuedPrefillTokens: Math.round(load.queuedPrefillTokens),
+    sessions: view?.sessions ?? 0,
+    knowledge: view?.knowledge ?? member.knowledge,
+    ...(predictionError !== undefined && { predictionError }),
+    ...(capacityTokens !== undefined && { capacityTokens }),
+  }
 }
 
 function readiness(fleet: Fleet) {

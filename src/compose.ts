@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import type { TSchema } from 'typebox'
 import Value from 'typebox/value'
 import type { ServedModel } from './api/contract.js'
+import { DEFAULT_TENANT } from './api/gate.js'
 import { type ApiServer, createServer } from './api/server.js'
 import { checkSignals } from './api/session-signal.js'
 import type { Backend } from './backend/backend.js'
@@ -22,6 +23,9 @@ import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { kindNamed } from './core/kind.js'
 import type { GenerateRequest } from './core/request.js'
+import type { BackendState } from './dashboard/contract.js'
+import { createDashboard } from './dashboard/dashboard.js'
+import { RootBook } from './dashboard/root-book.js'
 import { createExplainer } from './explain/explainer.js'
 import { announceKernels } from './native/index.js'
 import type { ModelFormats } from './prompt/contract.js'
@@ -67,8 +71,9 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
   const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
+  const book = bookOf(config, root)
   const service = createService({
-    models: [{ ...model, ...reasoningOf(model), root: rootsOf(root) }],
+    models: [{ ...model, ...reasoningOf(model), root: rootsOf(root, book) }],
     aliases: checkedAliases(config.model.aliases, model.name),
     fleet,
     limits: config.limits,
@@ -79,6 +84,13 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     ...(replies && { replies }),
   })
   const metrics = startMetrics(() => backend.health(), tiersOf(backend))
+  const turns = config.explain.turns > 0 ? explain : undefined
+  const { cache } = backend
+  const dashboard = createDashboard({
+    ...{ version: VERSION, kind: 'engine', clock, turns, cache, roots: book },
+    models: () => [model.name],
+    backends: () => [engineState(backend)],
+  })
   const server = createServer({
     service,
     fleet,
@@ -91,7 +103,8 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     reasoningField: config.server.reasoningField,
     version: VERSION,
     metrics: metrics.scrape,
-    ...(config.explain.turns > 0 && { turns: explain }),
+    ...(turns && { turns }),
+    ...(config.server.dashboard && { dashboard }),
   })
   return {
     server,
@@ -106,6 +119,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       await model.tokenizer.close?.()
       metrics.close()
       explain.close()
+      dashboard.close()
     },
   }
 }
@@ -246,11 +260,33 @@ function scriptedFormats(options: ScriptedOptions): ModelFormats {
   }
 }
 
+/** Whose blocks are whose, as far as the config tells: what an earlier process left on disk is found by it. */
+function bookOf({ tenants }: Config, parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>): RootBook {
+  const book = new RootBook()
+  for (const { name, salt } of tenants.length > 0 ? tenants : [DEFAULT_TENANT]) {
+    book.note(makeRoot({ ...parts, tenantSalt: salt }), name)
+  }
+  return book
+}
+
+function engineState(backend: Backend): BackendState {
+  const { ready, notes, running, waiting } = backend.health()
+  const { name, model } = backend
+  return { id: name, kind: name, state: ready ? 'up' : 'down', notes, models: [model], running, waiting }
+}
+
 /** Roots by tenant and salt; those without a salt are few and made once. */
-function rootsOf(parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>): (request: GenerateRequest) => Root {
+function rootsOf(
+  parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>,
+  book: RootBook,
+): (request: GenerateRequest) => Root {
   const roots = new Map<string, Root>()
   return ({ tenant, cacheSalt }) => {
-    if (cacheSalt !== undefined) return makeRoot({ ...parts, tenantSalt: tenant.salt, cacheSalt })
+    if (cacheSalt !== undefined) {
+      const root = makeRoot({ ...parts, tenantSalt: tenant.salt, cacheSalt })
+      book.note(root, tenant.name)
+      return root
+    }
     const root = roots.get(tenant.salt) ?? makeRoot({ ...parts, tenantSalt: tenant.salt })
     roots.set(tenant.salt, root)
     return root

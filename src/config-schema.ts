@@ -40,6 +40,7 @@ const server = Type.Object(
     forceUsage: Type.Boolean({ default: false }),
     reasoningField: oneOf(['reasoning_content', 'reasoning'], 'reasoning_content'),
     drainMs: count(30_000, 0),
+    dashboard: Type.Boolean({ default: true }),
   },
   strict,
 )

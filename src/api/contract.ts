@@ -5,6 +5,7 @@ import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
+import type { Dashboard } from '../dashboard/contract.js'
 import type { TurnArchive } from '../explain/contract.js'
 import type { MemberPlacement, RouteQuery } from '../router/contract.js'
 import type { MissReason } from './dialect/contract.js'
@@ -93,6 +94,8 @@ export interface ApiOptions {
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
   /** Turns of sessions and why they missed; absent: nobody takes them down. */
   readonly turns?: TurnArchive
+  /** The page; absent: there is none. */
+  readonly dashboard?: Dashboard | undefined
 }
 
 // --- a fleet ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import type { Tenant } from '../core/request.js'
 import { Tally } from './answer.js'
 import { anthropicRoutes } from './anthropic-routes.js'
 import type { ApiOptions } from './contract.js'
+import { dashboardRoutes } from './dashboard-routes.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
 import { explainRoutes } from './explain-routes.js'
@@ -74,6 +75,7 @@ export function createServer(options: ApiOptions): ApiServer {
     ...quickRoutes(options, active),
     ...opsRoutes(options, active, state),
     ...explainRoutes(options),
+    ...dashboardRoutes(options.dashboard),
   ]
   const all = [...routes, openapi(routes, options)]
   addAccess(app, options, all, state)

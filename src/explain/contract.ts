@@ -171,6 +171,8 @@ export interface TurnArchive {
   /** Undefined: no such session. `tenant`: whose, for an admin; undefined: its own, then anybody's. */
   session(viewer: Viewer, key: string, tenant?: string): SessionView | undefined
   turns(viewer: Viewer, key: string, tenant?: string): readonly TurnView[] | undefined
+  /** The blocks of each session's last prompt, for whoever draws who shares what. */
+  prefixes(viewer: Viewer): Iterable<{ readonly session: string; readonly tenant: string; readonly chain: Chain }>
   /** Undefined: no such turn, or no longer. */
   turn(
     viewer: Viewer,

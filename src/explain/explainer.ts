@@ -222,6 +222,13 @@ class Turns implements Explainer {
     return this.#find(viewer, key, tenant)?.turns.map((turn) => viewOf(turn, viewer))
   }
 
+  *prefixes(viewer: Viewer) {
+    const tables = viewer.admin ? [...this.#tables.values()] : [this.#tables.get(viewer.name)]
+    for (const { key, tenant, latest } of tables.flatMap((table) => [...(table?.sessions.values() ?? [])])) {
+      for (const { line } of latest.values()) yield { session: key, tenant, chain: line.chain }
+    }
+  }
+
   turn(viewer: Viewer, key: string, which: { readonly turn: number; readonly tenant?: string }) {
     const session = this.#find(viewer, key, which.tenant)
     const turn = session?.turns.find(({ number }) => number === which.turn)
