@@ -49,6 +49,12 @@ export const ERRORS = {
     retryable: false,
     sentence: 'The session has as many events or bytes as the config allows.',
   },
+  storage_failed: {
+    status: 503,
+    retryable: true,
+    sentence: 'The session log cannot be written, or is full; nothing of it was kept.',
+  },
+  log_damaged: { status: 500, retryable: false, sentence: 'What the session log holds there is not what was written.' },
   model_not_found: { status: 404, retryable: false, sentence: 'No model has that name, and no alias matches it.' },
   method_not_allowed: { status: 405, retryable: false, sentence: 'The route exists, but not with this method.' },
   body_too_large: { status: 413, retryable: false, sentence: 'The body is larger than limits.bodyBytes.' },

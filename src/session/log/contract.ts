@@ -61,12 +61,12 @@ export interface SessionLog {
    */
   append(append: Append): Promise<readonly SessionEvent[]>
   session(tenant: string, id: string): Promise<SessionRecord | undefined>
-  /** The latest first. */
+  /** The latest first; `before`: created before that one's `createdAt`, of which no two are equal. */
   sessions(
     tenant: string,
     page: { readonly before?: number; readonly limit: number },
   ): Promise<readonly SessionRecord[]>
-  /** In order, a fork's with its parent's before them. @throws RefrainError `not_found`, `erased`. */
+  /** In order, a fork's with its parent's before them; fewer than `limit` only at the end. @throws RefrainError `not_found`, `erased`. */
   read(tenant: string, session: string, page: Page): Promise<readonly SessionEvent[]>
   keepResult(whose: { readonly tenant: string; readonly session: string }, result: StoredResult): Promise<void>
   result(
@@ -102,4 +102,6 @@ export interface SharedMemory {
   readonly label: string
   readonly value: string
   readonly limitTokens?: number
+  /** What the value rests on: those of the memory event that set it. Sorted. */
+  readonly sources?: readonly string[]
 }
