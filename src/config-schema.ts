@@ -174,6 +174,18 @@ const eventsElsewhere = Type.Object(
   strict,
 )
 
+/** Of connections that this process opens: files in PEM. */
+const tls = Type.Object(
+  {
+    ca: Type.Optional(Type.String({ minLength: 1 })),
+    cert: Type.Optional(Type.String({ minLength: 1 })),
+    key: Type.Optional(Type.String({ minLength: 1 })),
+    serverName: Type.Optional(Type.String({ minLength: 1 })),
+    verify: Type.Optional(Type.Boolean()),
+  },
+  strict,
+)
+
 const backendElsewhere = Type.Object(
   {
     name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, pattern: '^[!-~]+$' })),
@@ -190,24 +202,18 @@ const backendElsewhere = Type.Object(
     models: Type.Record(Type.String(), Type.String(), { default: {} }),
     events: Type.Optional(eventsElsewhere),
     tokenizer: Type.Optional(Type.String({ minLength: 1 })),
-    tls: Type.Optional(
-      Type.Object(
-        {
-          ca: Type.Optional(Type.String({ minLength: 1 })),
-          cert: Type.Optional(Type.String({ minLength: 1 })),
-          key: Type.Optional(Type.String({ minLength: 1 })),
-          serverName: Type.Optional(Type.String({ minLength: 1 })),
-          verify: Type.Optional(Type.Boolean()),
-        },
-        strict,
-      ),
-    ),
+    tls: Type.Optional(tls),
   },
   strict,
 )
 
 const fleet = Type.Object(
   {
+    processes: Type.Integer({ minimum: 1, maximum: 256, default: 1 }),
+    shared: Type.Optional(Type.String({ pattern: '^rediss?://\\S+$' })),
+    sharedPassword: Type.Optional(Type.String({ minLength: 1 })),
+    sharedPrefix: Type.String({ minLength: 1, pattern: '^[!-~]+$', default: 'refrain:' }),
+    sharedTls: Type.Optional(tls),
     attempts: count(3),
     connectMs: count(2000),
     askMs: count(5000),

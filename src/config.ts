@@ -78,7 +78,13 @@ export function maskedConfig(config: Config): object {
     ...(backend.apiKey !== undefined && { apiKey: '***' }),
     headers: Object.fromEntries(Object.keys(backend.headers).map((name) => [name, '***'])),
   }))
-  return { ...config, backends, tenants }
+  const { shared, sharedPassword } = config.fleet
+  const fleet = {
+    ...config.fleet,
+    ...(shared !== undefined && { shared: shared.replace(/\/\/[^/@]*@/, '//***@') }),
+    ...(sharedPassword !== undefined && { sharedPassword: '***' }),
+  }
+  return { ...config, backends, fleet, tenants }
 }
 
 function readText(path: string): string {
