@@ -1,23 +1,18 @@
-// The connections to one server. The only file that imports undici. Invariant: an exchange that is aborted says nothing
-// more, and its connection is closed, so that the server sees the client leave.
+// The connections to one server: plain HTTP over our own (connections.ts), TLS over undici's. The only file that imports
+// undici. Invariant: an exchange that is aborted says nothing more, and its connection is closed, so that the server sees
+// the client leave.
 
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool } from 'undici'
-import { type Incoming, type Outgoing, RemoteFault, type RemoteTls } from './contract.js'
-
-export interface ClientOptions {
-  readonly url: URL
-  readonly connectMs: number
-  readonly tls?: RemoteTls
-}
-
-export interface Client {
-  send(out: Outgoing, into: Incoming): () => void
-  close(): Promise<void>
-}
-
-/** Servers behind uvicorn close idle connections after 5 s; ours go before that. */
-const IDLE_MS = 4000
+import { Connections, IDLE_MS } from './connections.js'
+import {
+  type Client,
+  type ClientOptions,
+  type Incoming,
+  type Outgoing,
+  RemoteFault,
+  type RemoteTls,
+} from './contract.js'
 
 /** Faults of a connection that came before the request could be read. */
 const UNSENT = new Set([
@@ -30,7 +25,11 @@ const UNSENT = new Set([
 ])
 
 /** @throws Error where a file of `tls` cannot be read. */
-export function createClient({ url, connectMs, tls }: ClientOptions): Client {
+export function createClient(options: ClientOptions): Client {
+  return options.url.protocol === 'http:' ? new Connections(options) : secureClient(options)
+}
+
+function secureClient({ url, connectMs, tls }: ClientOptions): Client {
   const pool = new Pool(url.origin, {
     connections: null,
     pipelining: 1,

@@ -107,6 +107,19 @@ export class RemoteFault extends Error {
   }
 }
 
+/** The connections to one server. */
+export interface ClientOptions {
+  readonly url: URL
+  readonly connectMs: number
+  readonly tls?: RemoteTls
+}
+
+export interface Client {
+  /** Starts an exchange; the function ends it. */
+  send(out: Outgoing, into: Incoming): () => void
+  close(): Promise<void>
+}
+
 export interface Remote {
   /** Stable over restarts; the id of its member. */
   readonly id: string

@@ -169,7 +169,7 @@ class Attempt {
 }
 
 /** A connection that the server closed while nothing went over it, seen when the request was under way. */
-const CLOSED = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
+const CLOSED = new Set(['CLOSED', 'UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
 
 function isEventStream(headers: IncomingHeaders): boolean {
   const type = headers['content-type']
