@@ -151,9 +151,14 @@ const DOORS: Readonly<Record<string, RegExp>> = {
   '@huggingface/gguf': /^model\//,
   pino: /^telemetry\/log\.ts$/,
   'prom-client': /^telemetry\/metrics\.ts$/,
+  '@opentelemetry/api': /^telemetry\/trace\.ts$/,
+  '@opentelemetry/exporter-trace-otlp-http': /^telemetry\/trace\.ts$/,
+  '@opentelemetry/resources': /^telemetry\/trace\.ts$/,
+  '@opentelemetry/sdk-trace-base': /^telemetry\/trace\.ts$/,
   commander: /^main\.ts$/,
   undici: /^backend\/remote\//,
   zeromq: /^backend\/kv-events\//,
+  iovalkey: /^router\/shared\.ts$/,
 }
 
 /** Whether `text` reads the environment; to speak of it in a comment or a string is not to read it. */
