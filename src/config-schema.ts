@@ -239,6 +239,22 @@ const fleet = Type.Object(
 )
 
 const factor = (fallback: number, minimum = 0) => Type.Number({ minimum, default: fallback })
+/** Traces go out where `endpoint` is set. */
+const telemetry = Type.Object(
+  {
+    trace: Type.Object(
+      {
+        endpoint: Type.Optional(Type.String({ pattern: '^https?://\\S+$' })),
+        sampleRatio: Type.Number({ minimum: 0, maximum: 1, default: 1 }),
+        headers: Type.Record(Type.String(), Type.String(), { default: {} }),
+        serviceName: Type.String({ minLength: 1, default: 'refrain' }),
+      },
+      { ...strict, default: {} },
+    ),
+  },
+  strict,
+)
+
 
 const router = Type.Object(
   {
@@ -294,6 +310,7 @@ export const configSchema = Type.Object(
     router,
     tenants: Type.Array(tenant, { default: [] }),
     log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
+    telemetry,
   },
   strict,
 )

@@ -41,6 +41,7 @@ export interface Config {
   readonly fleet: Readonly<Omit<WrittenConfig['fleet'], FleetSizes> & Record<FleetSizes, number>>
   readonly router: Readonly<WrittenConfig['router']>
   readonly tenants: readonly Readonly<WrittenConfig['tenants'][number] & { salt: string }>[]
+  readonly telemetry: { readonly trace: Readonly<WrittenConfig['telemetry']['trace']> }
   readonly log: Readonly<WrittenConfig['log']>
 }
 
@@ -76,7 +77,7 @@ export function maskedConfig(config: Config): object {
     ...backend,
     url: backend.url.replace(/\/\/[^/@]*@/, '//***@'),
     ...(backend.apiKey !== undefined && { apiKey: '***' }),
-    headers: Object.fromEntries(Object.keys(backend.headers).map((name) => [name, '***'])),
+    headers: hidden(backend.headers),
   }))
   const { shared, sharedPassword } = config.fleet
   const fleet = {
@@ -85,6 +86,10 @@ export function maskedConfig(config: Config): object {
     ...(sharedPassword !== undefined && { sharedPassword: '***' }),
   }
   return { ...config, backends, fleet, tenants }
+}
+
+function hidden(headers: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(Object.keys(headers).map((name) => [name, '***']))
 }
 
 function readText(path: string): string {

@@ -239,7 +239,7 @@ class Passing {
         seat: seat?.settings ?? [],
       }
       const sent = outbound(out)
-      tellBegun(asked.query.id, placement, { remote, headers: sent.out.headers, routeMs })
+      tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
       ending = await exchange({ ...sent, onFirst, onEvents, clock, signal })
       return ending
     } finally {

@@ -16,7 +16,7 @@ import type {
 } from './backend/remote/contract.js'
 import type { GenerateEvent } from './core/events.js'
 import { type AttemptSettled, attemptBegun, attemptSettled } from './core/signals.js'
-import type { MemberPlacement } from './router/contract.js'
+import type { MemberPlacement, RouteQuery } from './router/contract.js'
 
 /** How a request is put to a member and its answer told. */
 export interface Telling {
@@ -185,11 +185,15 @@ interface Begun {
 }
 
 /** Tells whoever listens that an attempt begins. */
-export function tellBegun(id: string, placement: MemberPlacement, { remote, headers, routeMs }: Begun): void {
+export function tellBegun(
+  { id, model }: Pick<RouteQuery, 'id' | 'model'>,
+  placement: MemberPlacement,
+  { remote, headers, routeMs }: Begun,
+): void {
   if (!attemptBegun.channel.hasSubscribers) return
   const { member, reason, predictedHitTokens } = placement
   const { url } = remote.options
-  attemptBegun.publish({ id, backend: member.id, url, reason, predictedHitTokens, routeMs, headers })
+  attemptBegun.publish({ id, model, backend: member.id, url, reason, predictedHitTokens, routeMs, headers })
 }
 
 interface Over {

@@ -65,6 +65,7 @@ export interface PhasesTimed {
 /** A request of a fleet is about to go to a backend. */
 export interface AttemptBegun {
   readonly id: string
+  readonly model: string
   readonly backend: string
   readonly url: string
   /** Why this one. */
