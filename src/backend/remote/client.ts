@@ -9,7 +9,6 @@ import {
   type Client,
   type ClientOptions,
   type Incoming,
-  type Outgoing,
   RemoteFault,
   type RemoteTls,
 } from './contract.js'

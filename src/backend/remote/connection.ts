@@ -83,7 +83,7 @@ export class Connection {
       socket.uncork()
     }
     return () => {
-      if (this.#number === number && this.#into !== undefined) this.#close()
+      if (this.#number === number && !this.#reader.done) this.#close()
     }
   }
 

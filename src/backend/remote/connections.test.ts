@@ -46,14 +46,18 @@ function ask(client: Connections, out: Outgoing = GET): Promise<{ status: number
   return new Promise((resolve, reject) => {
     let status = 0
     let body = ''
-    client.send(out, {
+    // As exchanges do: whatever ended it, its connection is told that it is over.
+    const stop = client.send(out, {
       head(code) {
         status = code
       },
       data(bytes) {
         body += bytes.toString()
       },
-      end: () => resolve({ status, body }),
+      end() {
+        stop()
+        resolve({ status, body })
+      },
       fail: reject,
     })
   })

@@ -3,6 +3,7 @@
 
 import type { Clock } from '../../core/clock.js'
 import type { GenerateEvent } from '../../core/events.js'
+import type { Aside } from '../../core/quick.js'
 import type { Priority } from '../../core/request.js'
 import type { MemberKind } from '../../router/contract.js'
 import type { EventsOptions } from '../kv-events/contract.js'
@@ -37,6 +38,8 @@ export interface RemoteOptions {
   readonly events?: EventsOptions
   /** Folder of its model's tokenizer and chat template. */
   readonly tokenizer?: string
+  /** Its template renders DeepSeek's `task` on the last message: side questions are asked by special token. */
+  readonly tasks?: boolean
 }
 
 export interface RemoteTls {
@@ -255,6 +258,8 @@ export interface RemoteKind {
   readonly salted: boolean
   settings(sending: Sending): readonly Setting[]
   headers?(sending: Sending): Readonly<Record<string, string>>
+  /** What a side question sets; undefined: it cannot hold an answer to that form. */
+  aside(asked: Aside, sending: Sending): readonly Setting[] | undefined
   /** What makes it go on where the last message, the assistant's, stops; undefined: it cannot. */
   readonly continuation?: readonly Setting[]
 }

@@ -1,6 +1,7 @@
 // llama-server: one cache a slot, no salts, so one tenant unless the config shares it. What is stateless of it; which
 // session has which slot is llama-slots.ts. https://github.com/ggml-org/llama.cpp/tree/master/tools/server
 
+import { asResponseFormat, plainAside, withLogprobs, withoutThinking } from './aside.js'
 import type { RemoteKind } from './contract.js'
 import { usageSetting } from './settings.js'
 
@@ -13,6 +14,20 @@ export const llamaCpp: RemoteKind = {
     ...usageSetting(sending),
     ...(sending.member('cache_prompt') === undefined ? [{ key: 'cache_prompt', json: 'true' }] : []),
   ],
+  aside(asked, { member }) {
+    const { guide, ignoreEos } = asked
+    // It takes a pattern inside of a schema, but none for the bare text; choices are alternatives of a grammar.
+    if (guide?.kind === 'regex') return undefined
+    const grammar =
+      guide?.kind === 'choice' && `root ::= ${guide.choices.map((choice) => JSON.stringify(choice)).join(' | ')}`
+    return [
+      ...plainAside(asked),
+      ...withLogprobs(asked),
+      ...withoutThinking(member('chat_template_kwargs')),
+      ...(grammar ? [{ key: 'grammar', json: JSON.stringify(grammar) }] : (asResponseFormat(asked) ?? [])),
+      ...(ignoreEos === true ? [{ key: 'ignore_eos', json: 'true' }] : []),
+    ]
+  },
   // A last message of the assistant's is continued by itself.
   continuation: [],
 }

@@ -8,6 +8,8 @@ export const refrain: RemoteKind = {
   owner: 'refrain',
   salted: true,
   settings: (sending) => [...saltSetting(sending), ...usageSetting(sending)],
+  // It gets all questions at once, as they came.
+  aside: () => undefined,
   headers: ({ session, priority }) => ({
     'x-refrain-priority': priority,
     ...(session !== undefined && /^[!-~]{1,256}$/.test(session) && { 'x-refrain-session': session }),

@@ -2,6 +2,7 @@
 // the body. https://docs.sglang.io/basic_usage/openai_api.html
 
 import type { Priority } from '../../core/request.js'
+import { asResponseFormat, choiceRegex, plainAside, withLogprobs, withoutThinking } from './aside.js'
 import type { RemoteKind } from './contract.js'
 import { continuousUsage, saltSetting } from './settings.js'
 
@@ -23,6 +24,18 @@ export const sglang: RemoteKind = {
         ? [{ key: 'priority', json: PRIORITY[priority] }]
         : []),
       ...(rank === undefined ? [] : [{ key: 'data_parallel_rank', json: String(rank) }]),
+    ]
+  },
+  aside(asked, { member }) {
+    const { guide, ignoreEos } = asked
+    const regex = guide?.kind === 'choice' ? choiceRegex(guide.choices) : guide?.kind === 'regex' && guide.regex
+    return [
+      ...plainAside(asked),
+      ...withLogprobs(asked),
+      ...withoutThinking(member('chat_template_kwargs')),
+      ...(guide?.kind === 'json-schema' ? (asResponseFormat(asked) ?? []) : []),
+      ...(regex ? [{ key: 'regex', json: JSON.stringify(regex) }] : []),
+      ...(ignoreEos === true ? [{ key: 'ignore_eos', json: 'true' }] : []),
     ]
   },
   continuation: [{ key: 'continue_final_message', json: 'true' }],

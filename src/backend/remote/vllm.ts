@@ -2,6 +2,7 @@
 // one address. https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 
 import type { Priority } from '../../core/request.js'
+import { plainAside, withLogprobs, withoutThinking } from './aside.js'
 import type { RemoteKind } from './contract.js'
 import { continuousUsage, saltSetting } from './settings.js'
 
@@ -22,6 +23,26 @@ export const vllm: RemoteKind = {
       ...(options.priority && sending.member('priority') === undefined
         ? [{ key: 'priority', json: PRIORITY[priority] }]
         : []),
+    ]
+  },
+  aside(asked, { member }) {
+    const { guide, ignoreEos } = asked
+    const outputs =
+      guide?.kind === 'choice'
+        ? `{"choice":${JSON.stringify(guide.choices)}}`
+        : guide?.kind === 'json-schema'
+          ? `{"json":${guide.schema}}`
+          : guide && `{"regex":${JSON.stringify(guide.regex)}}`
+    return [
+      ...plainAside(asked),
+      ...withLogprobs(asked),
+      ...withoutThinking(member('chat_template_kwargs')),
+      ...(outputs === undefined ? [] : [{ key: 'structured_outputs', json: outputs }]),
+      // Before 0.11 it had a member for each form.
+      ...(guide?.kind === 'choice' ? [{ key: 'guided_choice', json: JSON.stringify(guide.choices) }] : []),
+      ...(guide?.kind === 'json-schema' ? [{ key: 'guided_json', json: guide.schema }] : []),
+      ...(guide?.kind === 'regex' ? [{ key: 'guided_regex', json: JSON.stringify(guide.regex) }] : []),
+      ...(ignoreEos === true ? [{ key: 'ignore_eos', json: 'true' }] : []),
     ]
   },
   headers: ({ options }): Record<string, string> =>
