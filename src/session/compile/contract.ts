@@ -15,6 +15,16 @@ export interface ContextSegment {
   readonly digest: string
 }
 
+/** What a message is that no single event says: written by the compiler in place of others. */
+export type MadeBy = 'head' | 'told' | 'summary' | 'marker' | 'placeholder' | 'missing' | 'artifacts'
+
+export interface Origin {
+  readonly from: number
+  readonly to: number
+  /** Undefined: it says what its events say. */
+  readonly made?: MadeBy | undefined
+}
+
 /**
  * tools | system | memory blocks | body | tail. The leading system message holds system text and memory blocks; the tail's
  * messages come last and are no part of the stable prefix.
@@ -22,10 +32,12 @@ export interface ContextSegment {
 export interface CompiledContext {
   readonly version: number
   readonly tools: readonly ToolDefinition[]
+  /** What may be called: `tools`, and with them what was told behind the history. */
+  readonly callable: readonly ToolDefinition[]
   readonly messages: readonly ChatMessage[]
   readonly tail: readonly ChatMessage[]
   /** Of each message in `messages`, the positions of its events. */
-  readonly origins: readonly { readonly from: number; readonly to: number }[]
+  readonly origins: readonly Origin[]
   readonly segments: readonly ContextSegment[]
   /** Of the last segment that is not the tail's: names the stable prefix. */
   readonly stableDigest: string

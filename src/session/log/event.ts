@@ -76,7 +76,8 @@ export interface MemoryEvent {
 /** One boundary: what was done to the context, in order, so that compiling is a function of the log alone. */
 export interface CompactionEvent {
   readonly kind: 'compaction'
-  readonly trigger: 'pressure' | 'overflow' | 'tool' | 'api'
+  /** `ttl`: the cached prefix had lapsed, so what waited for a boundary costs nothing now; it has no steps. */
+  readonly trigger: 'pressure' | 'overflow' | 'tool' | 'api' | 'ttl'
   readonly steps: readonly CompactionStep[]
   /** Of the compiled context's messages. */
   readonly charsBefore: number
