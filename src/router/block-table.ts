@@ -81,6 +81,18 @@ export class BlockTable {
     }
   }
 
+  /** Keys of all blocks that a member holds in one medium, two words each. */
+  keysOf(member: number, medium: number): Uint32Array {
+    const plane = this.#planes[medium]
+    if (plane === undefined || member >= 32 * this.#words) return new Uint32Array(0)
+    const bit = 1 << (member & 31)
+    const keys: number[] = []
+    for (let row = 0, at = member >>> 5; row < this.#capacity; row++, at += this.#words) {
+      if ((plane[at]! & bit) !== 0) keys.push(this.#keys[2 * row] as number, this.#keys[2 * row + 1] as number)
+    }
+    return Uint32Array.from(keys)
+  }
+
   #plane(medium: number): Uint32Array {
     const known = this.#planes[medium]
     if (known !== undefined) return known

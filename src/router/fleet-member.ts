@@ -12,7 +12,7 @@ import { Health, type HealthOptions } from './health.js'
 export interface FleetMemberParts {
   readonly health: HealthOptions
   readonly clock: Clock
-  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'onEmptied'>
+  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'onEmptied' | 'onTurned'>
 }
 
 const RATES: MemberRates = {
@@ -151,6 +151,11 @@ export class FleetMember implements Member {
     void this.#probe()
   }
 
+  /** How it is is asked now, not when it is due. */
+  look(): void {
+    this.#probeNow()
+  }
+
   #probeNow(): void {
     if (this.#probing !== undefined || this.#gone) return
     this.#cancelTimer()
@@ -188,11 +193,13 @@ export class FleetMember implements Member {
     if (wasGone) this.#parts.fleet.onEmptied?.(this.id)
     this.#wasTold = false
     note.publish({ level: 'info', text: `${this.id} is up`, detail: { kind: this.kind, models: this.#models } })
+    this.#parts.fleet.onTurned?.(this.id)
   }
 
   #fell(isNew: boolean): void {
     if (isNew || (this.#health.state === 'starting' && !this.#wasTold)) this.#tell()
     if (!isNew) return
+    this.#parts.fleet.onTurned?.(this.id)
     for (const lose of [...this.#waiting]) lose(this.#health.why ?? '')
   }
 

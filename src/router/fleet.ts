@@ -20,6 +20,15 @@ export interface FleetParts {
   viewOf?(member: Member): MemberView
   /** Its process was gone, and what it held in memory with it. */
   onEmptied?(id: string): void
+  /** It went up or down: others that use it may look for themselves. */
+  onTurned?(id: string): void
+}
+
+/** A member as another process of the same fleet takes it in. */
+export interface MemberEntry {
+  readonly options: RemoteOptions
+  readonly source: string
+  readonly drained: boolean
 }
 
 /** A member for operators. */
@@ -57,6 +66,10 @@ export class Fleet {
   /** All, in the order in which they came. */
   remotes(): readonly Remote[] {
     return this.#remotes
+  }
+
+  entries(): MemberEntry[] {
+    return this.#list.map(({ remote, source, drained }) => ({ options: remote.options, source, drained }))
   }
 
   reports(): MemberReport[] {
@@ -111,6 +124,11 @@ export class Fleet {
 
   undrain(id: string): void {
     this.#member(id).drained = false
+  }
+
+  /** Asks a member at once how it is; unknown ones are passed over. */
+  look(id: string): void {
+    if (this.#running) this.#members.get(id)?.look()
   }
 
   /**

@@ -13,6 +13,8 @@ export interface PreciseIndex extends EventSink {
   /** For one prompt; finds what all members hold of it at once, when first asked of. Good until the index changes. */
   lookup(blocks: readonly PromptBlocks[]): PreciseLookup
   readonly bytes: number
+  /** Tells all that is known, as events would have. */
+  retell(sink: EventSink): void
 }
 
 export interface PreciseLookup {
@@ -43,6 +45,16 @@ class Index implements PreciseIndex {
 
   state(member: string): FollowState | undefined {
     return this.#members.get(member)?.state
+  }
+
+  retell(sink: EventSink): void {
+    for (const [member, { bit, state }] of this.#members) {
+      for (const medium of this.#table.media) {
+        const keys = this.#table.keysOf(bit, medium)
+        if (keys.length > 0) sink.stored(member, { medium: MEDIA[medium] as Medium, keys })
+      }
+      sink.followed(member, state)
+    }
   }
 
   stored(member: string, { medium, keys }: HeldBlocks): void {
