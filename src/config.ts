@@ -57,6 +57,11 @@ export interface ConfigSources {
 const CACHE_SHARE = 0.25
 const WORKING_SHARE = 0.25
 
+/** A secret that a command takes by the name of its variable. */
+export function environmentValue(name: string): string | undefined {
+  return process.env[name]
+}
+
 /** Reads the file that `path` names and this process's environment. @throws ConfigError */
 export function loadConfig(path: string | undefined, flags: Readonly<Record<string, unknown>> = {}): Config {
   const name = path ?? process.env['REFRAIN_CONFIG']
@@ -85,7 +90,9 @@ export function maskedConfig(config: Config): object {
     ...(shared !== undefined && { shared: shared.replace(/\/\/[^/@]*@/, '//***@') }),
     ...(sharedPassword !== undefined && { sharedPassword: '***' }),
   }
-  return { ...config, backends, fleet, tenants }
+  const { trace } = config.telemetry
+  const telemetry = { trace: { ...trace, headers: hidden(trace.headers) } }
+  return { ...config, backends, fleet, tenants, telemetry }
 }
 
 function hidden(headers: Readonly<Record<string, string>>): Record<string, string> {

@@ -105,10 +105,13 @@ const ROOMS: Readonly<Record<string, Room>> = {
   plan: { may: ['core', 'model'] },
   lint: { may: ['core', 'explain'] },
   trace: { may: ['core'], types: ['backend/backend.ts'] },
-  simulate: { may: ['core', 'cache', 'plan', 'trace'] },
+  report: { may: ['core'] },
+  simulate: { may: ['core', 'cache', 'plan', 'trace', 'router', 'report'] },
+  replay: { may: ['core', 'trace', 'simulate', 'report', 'backend/remote/usage.ts'] },
   client: { may: [] },
   'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick'], contracts: true },
   'serve-fleet.ts': { may: ['core', 'router', 'serve-member.ts'], contracts: true },
+  'serve-quick.ts': { may: ['core', 'quick'], contracts: true },
   'serve-member.ts': { may: ['core', 'router'], contracts: true },
 }
 

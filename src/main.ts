@@ -8,7 +8,7 @@ import { stringify } from 'yaml'
 import { compose } from './compose.js'
 import type { OpenProgress } from './compose-embedded.js'
 import { composeFleet } from './compose-fleet.js'
-import { type Config, ConfigError, loadConfig, maskedConfig } from './config.js'
+import { type Config, ConfigError, environmentValue, loadConfig, maskedConfig } from './config.js'
 import { UsageError } from './core/usage-error.js'
 import { explainReport, ReportError, type ReportOptions } from './explain/report.js'
 import { type LintFlags, lintCommand } from './lint/command.js'
@@ -19,6 +19,7 @@ import { pull } from './model/pull.js'
 import { type PlanFlags, planCommand } from './plan/command.js'
 import { createProgressBar } from './progress.js'
 import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
+import { type ReplayFlags, replayCommand } from './replay/command.js'
 import { type SimulateFlags, simulateCommand } from './simulate/command.js'
 import { type Log, startLog } from './telemetry/log.js'
 import { VERSION } from './version.js'
@@ -35,7 +36,7 @@ interface ConfigFlags {
   readonly workers?: string
 }
 
-const EXIT = { ok: 0, fault: 1, user: 2 } as const
+const EXIT = { ok: 0, fault: 1, user: 2, interrupted: 130 } as const
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
 function withConfigFlags(command: Command): Command {
@@ -125,6 +126,30 @@ async function withProgress<T>(work: (progress: Required<OpenProgress>) => Promi
     })
   } finally {
     bar.stop()
+  }
+}
+
+/** The first Ctrl-C ends the sending, the report is still made; the second ends at once. */
+async function replay(paths: string[], flags: ReplayFlags): Promise<void> {
+  const stop = new AbortController()
+  const onSignal = () => {
+    if (stop.signal.aborted) process.exit(EXIT.interrupted)
+    stop.abort()
+  }
+  for (const signal of SIGNALS) process.on(signal, onSignal)
+  const bar = createProgressBar(process.stderr, 'requests')
+  try {
+    const text = await replayCommand(paths, flags, {
+      environment: environmentValue,
+      progress: (target, done, total) => bar.show(target, done, total),
+      signal: stop.signal,
+    })
+    bar.stop()
+    process.stdout.write(text)
+    if (stop.signal.aborted) process.exitCode = EXIT.interrupted
+  } finally {
+    bar.stop()
+    for (const signal of SIGNALS) process.off(signal, onSignal)
   }
 }
 
@@ -251,6 +276,33 @@ bench
   .action(async (paths: string[], flags: SimulateFlags) => {
     process.stdout.write(await simulateCommand(paths, flags))
   })
+
+bench
+  .command('replay')
+  .description('send a trace to servers: what they reuse, how long they take, what it costs')
+  .argument('<trace...>', 'as simulate takes them, or conversations with texts as JSON lines')
+  .requiredOption('-t, --target <url...>', 'an OpenAI-compatible server, or several: URL or NAME=URL')
+  .option('--model <name>', 'absent: the first that /v1/models names')
+  .option('--key-env <names...>', 'environment variables with the keys of the targets, in their order; - for none')
+  .option('--api <kind>', 'chat, completions, or tokens (ids to /v1/completions, exact lengths)', 'chat')
+  .option('--token-ids <range>', 'what prompts of tokens are made of', '1000-30000')
+  .option('--speed <factor>', "the trace's times pass so many times as fast; default 1")
+  .option('--sessions <count>', 'closed loop: so many sessions at once, each turn right behind the one before')
+  .option('--order <how>', 'several targets: after (one after the other) or interleaved (by turns)', 'after')
+  .option('--limit <count>', 'only the first requests of the trace')
+  .option('--max-prompt <tokens>', 'leave out longer prompts')
+  .option('--max-seconds <seconds>', 'begin no request later, for each target')
+  .option('--max-output <tokens>', 'of an answer', '256')
+  .option('--shrink <factor>', 'make prompts and answers so many times shorter than in the trace')
+  .option('--ignore-eos', 'answers as long as in the trace, where the server knows ignore_eos')
+  .option('--timeout <seconds>', 'for each answer', '600')
+  .option('--give-up <count>', 'failures in a row after which a target is left alone', '10')
+  .option('--results <file>', 'a line for each answer', 'refrain-replay.jsonl')
+  .option('--resume', 'go on with the results of a run that was broken off')
+  .option('--report <file.html>', 'a page with pictures, and its numbers as JSON beside it')
+  .option('--prices <prices>', 'of a million tokens: input=3,read=0.3,write=3.75,output=15, or a YAML file')
+  .option('--json', 'the report as JSON')
+  .action(replay)
 
 program
   .command('explain')

@@ -9,9 +9,13 @@ export interface ProgressBar {
   stop(): void
 }
 
-/** Draws on `stream`, which is stderr: stdout belongs to what a command answers. */
-export function createProgressBar(stream: NodeJS.WriteStream = process.stderr): ProgressBar {
-  const format = '{label} [{bar}] {percentage}% | {done} of {all} MB'
+/** Draws on `stream`, which is stderr: stdout belongs to what a command answers. `unit`: bytes are shown as MB. */
+export function createProgressBar(
+  stream: NodeJS.WriteStream = process.stderr,
+  unit: 'bytes' | 'requests' | 'runs' = 'bytes',
+): ProgressBar {
+  const format = `{label} [{bar}] {percentage}% | {done} of {all} ${unit === 'bytes' ? 'MB' : unit}`
+  const shown = unit === 'bytes' ? megabytes : String
   let bar: SingleBar | undefined
   let current = ''
   const stop = () => {
@@ -23,7 +27,7 @@ export function createProgressBar(stream: NodeJS.WriteStream = process.stderr): 
       if (!stream.isTTY) return
       if (label !== current) stop()
       const all = Math.max(total ?? done, 1)
-      const payload = { label, done: megabytes(done), all: total === undefined ? '?' : megabytes(total) }
+      const payload = { label, done: shown(done), all: total === undefined ? '?' : shown(total) }
       if (bar === undefined) {
         current = label
         bar = new SingleBar({ format, stream, hideCursor: false, clearOnComplete: false }, Presets.rect)

@@ -13,6 +13,16 @@ interface RawRequest {
   readonly hash_ids?: unknown
   readonly agent_id?: unknown
   readonly requests?: unknown
+  readonly api_time?: unknown
+  readonly tool_tokens?: unknown
+  readonly system_tokens?: unknown
+}
+
+/** One conversation of a file: its name, where its list stands, and what all of its requests have in common. */
+interface Place {
+  readonly session: string
+  readonly at: string
+  readonly common: Pick<TraceRequest, 'parent' | 'headTokens'>
 }
 
 export interface RawTrace {
@@ -23,6 +33,8 @@ export interface RawTrace {
   readonly recording?: unknown
   /** Seconds from the start of the recording. */
   readonly start?: unknown
+  readonly tool_tokens?: unknown
+  readonly system_tokens?: unknown
   readonly requests?: unknown
 }
 
@@ -37,14 +49,18 @@ export function readClaudeCode(raw: RawTrace, path: string): Trace {
   const blockTokens = raw.block_size as number
   if (!Number.isInteger(blockTokens) || blockTokens <= 0) throw new UsageError(`${path}: block_size is no block length`)
   const requests: TraceRequest[] = []
-  const walk = (list: readonly RawRequest[], start: number, { session, at }: { session: string; at: string }) => {
+  const walk = (list: readonly RawRequest[], start: number, { session, at, common }: Place) => {
     let turn = 0
     for (const [i, each] of list.entries()) {
       const place = `${at}[${i}]`
       const t = start + numberOf(each.t, `${path}: ${place}.t`)
       if (each.type === 'subagent') {
         if (!Array.isArray(each.requests)) throw new UsageError(`${path}: ${place}.requests is no list`)
-        walk(each.requests, t, { session: `${session}/${String(each.agent_id ?? i)}`, at: `${place}.requests` })
+        walk(each.requests, t, {
+          session: `${session}/${String(each.agent_id ?? i)}`,
+          at: `${place}.requests`,
+          common: { parent: session, ...headOf(each) },
+        })
         continue
       }
       requests.push({
@@ -55,12 +71,21 @@ export function readClaudeCode(raw: RawTrace, path: string): Trace {
         outputTokens: numberOf(each.out ?? 0, `${path}: ${place}.out`),
         blocks: blocksOf(each.hash_ids, `${path}: ${place}.hash_ids`),
         scope: 0,
+        ...common,
+        ...(each.api_time !== undefined && { duration: numberOf(each.api_time, `${path}: ${place}.api_time`) }),
       })
     }
   }
-  walk(raw.requests as RawRequest[], numberOf(raw.start ?? 0, `${path}: start`), { session: name, at: 'requests' })
+  const start = numberOf(raw.start ?? 0, `${path}: start`)
+  walk(raw.requests as RawRequest[], start, { session: name, at: 'requests', common: headOf(raw) })
   requests.sort((a, b) => a.at - b.at)
   return { name, blockTokens, requests }
+}
+
+/** Nothing where the trace does not say: zeros of a recording are no head. */
+function headOf({ tool_tokens: tools, system_tokens: system }: RawTrace): { readonly headTokens?: number } {
+  const headTokens = [tools, system].reduce<number>((sum, each) => sum + (typeof each === 'number' ? each : 0), 0)
+  return Number.isFinite(headTokens) && headTokens > 0 ? { headTokens } : {}
 }
 
 export function numberOf(value: unknown, place: string): number {

@@ -14,6 +14,12 @@ export interface TraceRequest {
   readonly blocks: readonly number[]
   /** Names in different scopes never mean the same block. */
   readonly scope: number
+  /** Seconds that its answer took; undefined: the trace does not say. */
+  readonly duration?: number
+  /** The conversation that this one was started from; undefined: it is no sub-agent's. */
+  readonly parent?: string
+  /** Of the prompt's front, tools and system text; undefined: the trace does not say. */
+  readonly headTokens?: number
 }
 
 export interface Trace {
