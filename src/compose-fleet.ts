@@ -4,6 +4,7 @@
 import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
 import { parse } from 'yaml'
+import type { FleetQuick, FleetService } from './api/contract.js'
 import { dashboardRoutes } from './api/dashboard-routes.js'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
@@ -30,7 +31,9 @@ import { openSessionLog } from './router/session-log.js'
 import { limitsIn } from './router/tenant-limits.js'
 import { createWaitingRoom } from './router/waiting-room.js'
 import { createFleetService } from './serve-fleet.js'
+import { createFleetQuick } from './serve-quick.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
+import { openTrace } from './telemetry/trace-open.js'
 import { VERSION } from './version.js'
 
 export interface FleetOptions extends ComposeOptions {
@@ -104,6 +107,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     clock,
   })
   const signals = signalsOf(config)
+  const tracing = await openTrace(config.telemetry.trace, { version: VERSION, server: config.server })
   const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: room.waiting }), {
     fleet: { backends: () => fleet.reports().map(gaugesOf), slots: () => ({ ...slots.counts }) },
   })
@@ -114,6 +118,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
   })
   const server = createFleetServer({
     fleet: service,
+    quick: quickOf(service, fleet),
     limits: config.limits,
     access: { tenants: config.tenants, host: config.server.host },
     clock,
@@ -154,9 +159,23 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       await fleet.stop()
       await store.close()
       metrics.close()
+      await tracing?.close()
       dashboard.close()
     },
   }
+}
+
+/** How side questions are put to each backend. */
+function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
+  return createFleetQuick({
+    fleet: service,
+    members: () => fleet.remotes().map(({ id }) => id),
+    askedAs(member) {
+      const remote = fleet.remotes().find(({ id }) => id === member)
+      if (remote?.facts?.kind === 'refrain') return 'refrain'
+      return remote?.options.tasks === true ? 'tasks' : 'words'
+    },
+  })
 }
 
 /** @throws ConfigError */

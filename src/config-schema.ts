@@ -202,6 +202,7 @@ const backendElsewhere = Type.Object(
     models: Type.Record(Type.String(), Type.String(), { default: {} }),
     events: Type.Optional(eventsElsewhere),
     tokenizer: Type.Optional(Type.String({ minLength: 1 })),
+    tasks: Type.Boolean({ default: false }),
     tls: Type.Optional(tls),
   },
   strict,
@@ -238,7 +239,6 @@ const fleet = Type.Object(
   strict,
 )
 
-const factor = (fallback: number, minimum = 0) => Type.Number({ minimum, default: fallback })
 /** Traces go out where `endpoint` is set. */
 const telemetry = Type.Object(
   {
@@ -255,6 +255,7 @@ const telemetry = Type.Object(
   strict,
 )
 
+const factor = (fallback: number, minimum = 0) => Type.Number({ minimum, default: fallback })
 
 const router = Type.Object(
   {
@@ -309,8 +310,8 @@ export const configSchema = Type.Object(
     fleet,
     router,
     tenants: Type.Array(tenant, { default: [] }),
-    log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
     telemetry,
+    log: Type.Object({ level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'info') }, strict),
   },
   strict,
 )

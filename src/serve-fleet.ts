@@ -379,13 +379,15 @@ function wholeOf(ending: Extract<Ending, { kind: 'whole' }>): Forwarded {
 
 /** Members that may not serve this request: another tenant's, where they cannot part their caches. */
 function barred({ remotes, kindOf, tenants }: FleetParts, { query }: Pick<Forward, 'query'>): string[] {
-  if (tenants.length < 2) return []
-  return remotes()
+  const { excluded = [] } = query
+  if (tenants.length < 2) return [...excluded]
+  const others = remotes()
     .filter((remote) => {
       const { shared, tenant = tenants[0] } = remote.options
       return !kindOf(remote).salted && !shared && tenant !== query.tenant
     })
     .map(({ id }) => id)
+  return [...excluded, ...others]
 }
 
 function remoteOf({ remotes }: FleetParts, { member }: MemberPlacement): Remote {

@@ -14,7 +14,9 @@ import type {
   RemoteKind,
   Sending,
 } from './backend/remote/contract.js'
+import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
+import type { Aside } from './core/quick.js'
 import { type AttemptSettled, attemptBegun, attemptSettled } from './core/signals.js'
 import type { MemberPlacement, RouteQuery } from './router/contract.js'
 
@@ -120,6 +122,17 @@ function roomLeft(body: ForwardBody, tokens: number): BodySetting[] {
 
 export const GENERATING: ReadonlySet<string> = new Set([CHAT_PATH, '/v1/completions', '/v1/messages', '/v1/responses'])
 
+/** Side questions, all at once: what a Refrain takes. */
+export const QUICK_PATH = '/v1/quick'
+
+/** @throws RefrainError `unsupported_parameter` where the server cannot hold an answer to that form. */
+function asideSettings(aside: Aside, kind: RemoteKind, sending: Sending): readonly BodySetting[] {
+  const settings = kind.aside(aside, sending)
+  if (settings !== undefined) return settings
+  const text = `'${aside.path}' asks for an answer in a form that a backend of kind ${kind.kind} cannot hold it to`
+  throw new RefrainError('unsupported_parameter', text, { param: aside.path })
+}
+
 export interface Outbound {
   readonly asked: Forward
   readonly remote: Remote
@@ -156,8 +169,9 @@ export function outbound({
     isTranslated: telling.isTranslated,
     member: (key) => body.member(key),
   }
-  const isRead = GENERATING.has(path)
+  const isRead = GENERATING.has(path) || path === QUICK_PATH
   const settings: BodySetting[] = isRead ? [...kind.settings(sending)] : []
+  if (asked.aside !== undefined) settings.push(...asideSettings(asked.aside, kind, sending)) // unsupported_parameter
   const setsUsage = settings.some(({ key }) => key === 'stream_options')
   const name = options.models[query.model]
   if (name !== undefined) settings.push({ key: 'model', json: JSON.stringify(name) })

@@ -4,6 +4,7 @@
 import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
+import type { Aside, QuickResult, QuickTask } from '../core/quick.js'
 import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
 import type { Dashboard } from '../dashboard/contract.js'
 import type { TurnArchive } from '../explain/contract.js'
@@ -156,6 +157,38 @@ export interface Forward {
   translate?(): Translation
   /** Its conversation, where it is a chat that backends render as it is. */
   readonly chat?: ForwardChat
+  /** It is a side question: what its answer must be. */
+  readonly aside?: Aside
+}
+
+/** Side questions about a chat that is on its way to backends elsewhere. */
+export interface QuickForward {
+  readonly tasks: readonly QuickTask[]
+  /** The call as it came, for a backend that is a Refrain. */
+  readonly whole: Forward
+  /**
+   * The chat with one question: `said` in words behind it, or `task` on its last message. `joined`: the words end the last
+   * message, which is the user's, where a template takes no two of them in a row.
+   */
+  chat(question: {
+    readonly aside: Aside
+    readonly said?: string
+    readonly task?: string
+    readonly joined?: boolean
+  }): Forward
+  /** The last message is the user's, and a text that words can be put behind. */
+  readonly isJoinable: boolean
+}
+
+/** What became of them. */
+export type QuickForwarded =
+  | { readonly kind: 'whole'; readonly answer: Extract<Forwarded, { kind: 'whole' }> }
+  | { readonly kind: 'results'; readonly results: readonly QuickResult[]; readonly usage: ForwardUsage }
+
+/** Side questions in fleet mode (serve-quick.ts implements it). */
+export interface FleetQuick {
+  /** `routed` hears where they went. @throws RefrainError where none of them could be asked, the signal's reason. */
+  ask(asked: QuickForward, routed: (route: string) => void, signal: AbortSignal): Promise<QuickForwarded>
 }
 
 /** Messages that are looked at one by one, where they are new. */

@@ -7,9 +7,10 @@ import type { FastifyServerFactory } from 'fastify'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import { aliveRoutes, type Readiness } from './alive-routes.js'
-import type { ApiAccess, ApiLimits, FleetModel, FleetService } from './contract.js'
+import type { ApiAccess, ApiLimits, FleetModel, FleetQuick, FleetService } from './contract.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
+import { fleetQuickRoutes } from './fleet-quick.js'
 import { GENERATING } from './forward-asked.js'
 import { forwardRoute } from './forward-route.js'
 import { createGate } from './gate.js'
@@ -20,6 +21,8 @@ import { type ApiServer, addAccess, answerTheRest, apiServer, createApp, drainin
 
 export interface FleetServerOptions {
   readonly fleet: FleetService
+  /** Side questions. */
+  readonly quick: FleetQuick
   readonly limits: ApiLimits
   readonly access: ApiAccess
   readonly clock: Clock
@@ -54,7 +57,7 @@ const ENGINE_PATHS = new Set([
 export function createFleetServer(options: FleetServerOptions): ApiServer {
   const active: Active = new Set()
   const state = { draining: false }
-  const own = [...options.routes, ...fleetOps(options, state)]
+  const own = [...options.routes, ...fleetQuickRoutes(options, active), ...fleetOps(options, state)]
   const { limits } = options
   const forward = forwardRoute({ ...options, gate: createGate(options.access), active, state, draining })
   const isOurs = ownPaths(own)

@@ -27,6 +27,9 @@ const quickFields = {
   ...thinkingFields,
 }
 
+/** Of the body. */
+export const quickSchema = schemaOf(quickFields, ['messages', 'tasks'])
+
 export function quickRoutes(options: ApiOptions, active: Active): Route[] {
   return [
     {
@@ -34,7 +37,7 @@ export function quickRoutes(options: ApiOptions, active: Active): Route[] {
       path: '/v1/quick',
       right: 'tenant',
       summary: 'Side questions about a chat, answered together from its prefix.',
-      body: schemaOf(quickFields, ['messages', 'tasks']),
+      body: quickSchema,
       handler: (request, reply) => ask(request, reply, { options, active }),
     },
   ]

@@ -102,6 +102,22 @@ export interface QuickUsage {
   /** Of the suffix alone; the shared prefix is counted once for the whole call. */
   readonly promptTokens: number
   readonly completionTokens: number
+  /** Of a question that was a request of its own: what its backend says that it reused. */
+  readonly cachedTokens?: number
+}
+
+/** A question that a server elsewhere gets as a request of its own: what its answer must be. */
+export interface Aside {
+  /** The field that complaints name. */
+  readonly path: string
+  readonly maxTokens: number
+  readonly stop?: readonly string[]
+  readonly ignoreEos?: boolean
+  readonly guide?:
+    | { readonly kind: 'choice'; readonly choices: readonly string[] }
+    /** Raw JSON text. */
+    | { readonly kind: 'json-schema'; readonly schema: string }
+    | { readonly kind: 'regex'; readonly regex: string }
 }
 
 export interface QuickResult {

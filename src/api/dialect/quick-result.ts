@@ -23,7 +23,7 @@ export function wireResult({ task, url, form, text, choice, json, probabilities,
       probabilities: Object.fromEntries(probabilities.map((each) => [each.choice, each.probability])),
     }),
     ...(error && { error: { code: error.code, message: error.message } }),
-    usage: wireUsage(usage.promptTokens, usage.completionTokens),
+    usage: wireUsage(usage.promptTokens, usage.completionTokens, usage.cachedTokens),
   }
 }
 
@@ -52,11 +52,12 @@ function addedUsage(results: readonly QuickResult[]) {
   return wireUsage(promptTokens, completionTokens)
 }
 
-function wireUsage(promptTokens: number, completionTokens: number) {
+function wireUsage(promptTokens: number, completionTokens: number, cachedTokens?: number) {
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
+    ...(cachedTokens !== undefined && { prompt_tokens_details: { cached_tokens: cachedTokens } }),
   }
 }
 

@@ -1,0 +1,151 @@
+// POST /v1/quick in fleet mode: the questions are read and checked as they are before an engine of our own, and the chat
+// goes on as the bytes that came, with one question behind it. Invariant: messages and tools keep their very text.
+
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { Clock } from '../core/clock.js'
+import { ClientGone, Tally } from './answer.js'
+import { readBody } from './body.js'
+import { type BodyMember, BodyScan, ROLES } from './body-scan.js'
+import type { FleetQuick, Forward, ForwardUsage, QuickForward } from './contract.js'
+import { wireResult } from './dialect/quick-result.js'
+import { type AskingOptions, askedOf } from './forward-asked.js'
+import { type Active, nameIgnored, settle, tellBegun } from './generate-route.js'
+import { decodeQuick, quickSchema } from './quick-routes.js'
+import type { Route } from './route.js'
+
+export interface FleetQuickOptions extends AskingOptions {
+  readonly quick: FleetQuick
+  readonly clock: Clock
+}
+
+const CHAT_PATH = '/v1/chat/completions'
+
+export function fleetQuickRoutes(options: FleetQuickOptions, active: Active): Route[] {
+  return [
+    {
+      method: 'POST',
+      path: '/v1/quick',
+      right: 'tenant',
+      summary: 'Side questions about a chat, asked where its prefix is held.',
+      body: quickSchema,
+      handler: (request, reply) => ask(request, reply, { options, active }),
+    },
+  ]
+}
+
+async function ask(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { options, active }: { readonly options: FleetQuickOptions; readonly active: Active },
+) {
+  const stop = new AbortController()
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) stop.abort(new ClientGone())
+  })
+  const tally = new Tally()
+  let failure: unknown
+  let model = ''
+  active.add(stop)
+  tellBegun(request, options.clock)
+  try {
+    const raw = readBody(request.body)
+    const { limits } = options
+    const envelope = {
+      id: request.id,
+      tenant: request.tenant,
+      session: undefined,
+      priority: 'auxiliary',
+      limits,
+    } as const
+    const decoded = decodeQuick(raw, envelope)
+    nameIgnored(decoded, reply)
+    const quick = forwardOf(request, decoded.request.quick?.tasks ?? [], options)
+    model = quick.whole.query.model
+    request.session = quick.whole.query.session
+    const answered = await options.quick.ask(quick, (route) => reply.header('x-refrain-route', route), stop.signal)
+    if (answered.kind === 'whole') {
+      const { status, headers, body } = answered.answer
+      return reply.code(status).headers(headers).type('application/json; charset=utf-8').send(body)
+    }
+    const { results, usage } = answered
+    tally.quick = results
+    tally.promptTokens = usage.promptTokens
+    tally.completionTokens = usage.completionTokens
+    const { cachedTokens = 0 } = usage
+    tally.cache = { working: 0, memory: cachedTokens, disk: 0, computed: usage.promptTokens - cachedTokens }
+    return {
+      id: `quick-${request.id}`,
+      object: 'quick',
+      model,
+      results: results.map(wireResult),
+      usage: wireUsage(usage),
+    }
+  } catch (error) {
+    failure = error
+    if (!(error instanceof ClientGone)) throw error
+    reply.hijack()
+    return reply
+  } finally {
+    active.delete(stop)
+    settle(request, { tally, model, failure, clock: options.clock })
+  }
+}
+
+function wireUsage({ promptTokens, completionTokens, cachedTokens }: ForwardUsage) {
+  return {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    ...(cachedTokens !== undefined && { prompt_tokens_details: { cached_tokens: cachedTokens } }),
+  }
+}
+
+/** Members that are no part of a chat. */
+const OWN = new Set(['tasks', 'messages', 'session'])
+
+function forwardOf(request: FastifyRequest, tasks: QuickForward['tasks'], options: FleetQuickOptions): QuickForward {
+  const bytes = request.body as Buffer
+  const scan = new BodyScan(bytes)
+  const { starts, ends, roles } = scan.elements
+  const text = ({ start, end }: Pick<BodyMember, 'start' | 'end'>) => bytes.toString('utf8', start, end)
+  const messages = starts.map((start, i) => text({ start, end: ends[i] as number }))
+  const rest = scan.members
+    .filter(({ key }) => !OWN.has(key))
+    .map((each) => `${JSON.stringify(each.key)}:${text(each)}`)
+  const isJoinable = ROLES[roles.at(-1) ?? 0] === 'user' && typeof contentOf(messages.at(-1)) === 'string'
+  const asking = (path: string, body: Buffer): Forward => {
+    const { id, tenant } = request
+    const at = { id, tenant, path, request: request.raw, headers: { 'x-request-id': id } }
+    const asked = askedOf({ ...at, bytes: body, scan: new BodyScan(body), isJson: true }, options)
+    const query = { ...asked.query, requestClass: 'auxiliary', priority: 'auxiliary' } as const
+    return { ...asked, query, url: path, stream: false }
+  }
+  return {
+    tasks,
+    isJoinable,
+    whole: asking('/v1/quick', bytes),
+    chat({ aside, said, task, joined = false }) {
+      const all = [...messages]
+      if (task !== undefined) all.push(withMember(all.pop() as string, 'task', task))
+      else if (joined) all.push(withContent(all.pop() as string, said as string))
+      else all.push(JSON.stringify({ role: 'user', content: said }))
+      const body = Buffer.from(`{${[...rest, `"messages":[${all.join(',')}]`].join(',')}}`)
+      return { ...asking(CHAT_PATH, body), aside }
+    },
+  }
+}
+
+function contentOf(message: string | undefined): unknown {
+  return message === undefined ? undefined : (JSON.parse(message) as { content?: unknown }).content
+}
+
+/** The raw text of an object with one more member at its end. */
+function withMember(json: string, key: string, value: string): string {
+  const open = json.trimEnd().slice(0, -1).trimEnd()
+  return `${open}${open.endsWith('{') ? '' : ','}${JSON.stringify(key)}:${JSON.stringify(value)}}`
+}
+
+/** The last of two members of a name counts. */
+function withContent(json: string, said: string): string {
+  return withMember(json, 'content', `${contentOf(json) as string}\n\n${said}`)
+}
