@@ -56,7 +56,9 @@ export class Dialogue {
     this.#port = port
     port.onMessage((message) => {
       if (!Array.isArray(message) || message[0] !== MARK) return
-      if (this.#early === undefined) this.#take(message as unknown as Message)
+      const [, what] = message
+      // Answers were waited for by whoever asked.
+      if (this.#early === undefined || (what !== 'tell' && what !== 'ask')) this.#take(message as unknown as Message)
       else this.#early.push(message as unknown as Message)
     })
   }

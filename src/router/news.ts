@@ -21,8 +21,6 @@ export type NewsItem =
   | { readonly kind: 'released'; readonly prefix: string; readonly keys: readonly string[] }
   /** A member's process was gone, and its cache with it. */
   | { readonly kind: 'emptied'; readonly member: string }
-  /** A member is up or down otherwise than before: it is worth a look. */
-  | { readonly kind: 'look'; readonly member: string }
   /** A tenant took this of its buckets; negative: gave back. */
   | { readonly kind: 'took'; readonly tenant: string; readonly requests: number; readonly tokens: number }
   /** A session to be kept for whoever comes later. */
@@ -60,6 +58,21 @@ export function readNews(text: string): News | undefined {
   return { origin: value[1], items, bad: read.length - items.length }
 }
 
+/** What of a batch is to be kept by whoever keeps sessions; most have none, which is seen without reading them. */
+export function keptIn(text: string): {
+  readonly records: readonly SessionRecord[]
+  readonly released: readonly string[]
+} {
+  if (!text.includes('["k",') && !text.includes('["r",')) return NOTHING_KEPT
+  const items = readNews(text)?.items ?? []
+  return {
+    records: items.flatMap((item) => (item.kind === 'kept' ? [item.record] : [])),
+    released: items.flatMap((item) => (item.kind === 'released' ? item.keys : [])),
+  }
+}
+
+const NOTHING_KEPT = { records: [], released: [] }
+
 // --- writing ---------------------------------------------------------------------------------------------------------
 
 export function itemText(item: Exclude<NewsItem, { kind: 'sent' }>): string {
@@ -78,8 +91,6 @@ function fieldsOf(item: Exclude<NewsItem, { kind: 'sent' }>): unknown[] {
       return ['r', item.prefix, item.keys]
     case 'emptied':
       return ['x', item.member]
-    case 'look':
-      return ['p', item.member]
     case 'took':
       return ['t', item.tenant, item.requests, item.tokens]
     case 'kept':
@@ -161,8 +172,6 @@ function readItem(value: unknown): NewsItem | undefined {
       return isName(a) && a !== '' && isNames(b) ? { kind: 'released', prefix: a, keys: b } : undefined
     case 'x':
       return isName(a) ? { kind: 'emptied', member: a } : undefined
-    case 'p':
-      return isName(a) ? { kind: 'look', member: a } : undefined
     case 't':
       return isName(a) && isNumber(b) && isNumber(c) ? { kind: 'took', tenant: a, requests: b, tokens: c } : undefined
     case 'k': {

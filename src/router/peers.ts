@@ -30,8 +30,9 @@ export interface PeersParts {
   readonly limits?: SharedLimits | undefined
   /** A member may have room again, by somebody else's request that is over. */
   freed?(): void
-  /** A member is not as it was, for somebody else. */
-  look?(member: string): void
+  /** A session of another's, for whoever keeps them. */
+  kept?(record: SessionRecord): void
+  forgotten?(keys: readonly string[]): void
   readonly origin?: string
 }
 
@@ -133,11 +134,6 @@ export class Peers implements RouterPeers {
     this.#tell({ kind: 'emptied', member })
   }
 
-  look(member: string): void {
-    this.#tell({ kind: 'look', member })
-    this.flush()
-  }
-
   took(tenant: string, requests: number, tokens: number): void {
     this.#tell({ kind: 'took', tenant, requests, tokens })
   }
@@ -227,9 +223,11 @@ export class Peers implements RouterPeers {
         break
       case 'released':
         books.released(item.prefix)
+        this.#parts.forgotten?.(item.keys)
         break
       case 'kept':
         books.recall(item.record)
+        this.#parts.kept?.(item.record)
         break
       case 'emptied':
         this.#hearEmptied(item.member)
@@ -246,12 +244,9 @@ export class Peers implements RouterPeers {
   }
 
   /** What is no business of the router's books. */
-  #hearMore(item: Extract<NewsItem, { kind: 'look' | 'took' | 'levels' | 'hello' }>): void {
-    const { limits, look, clock } = this.#parts
+  #hearMore(item: Extract<NewsItem, { kind: 'took' | 'levels' | 'hello' }>): void {
+    const { limits, clock } = this.#parts
     switch (item.kind) {
-      case 'look':
-        look?.(item.member)
-        break
       case 'took':
         limits?.took(item.tenant, item.requests, item.tokens)
         break

@@ -2,7 +2,7 @@
 // what the program says anyway; labels are few and none of them is a client's to choose.
 // Names end in their unit: https://prometheus.io/docs/practices/naming/
 
-import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import {
   attemptSettled,
   cacheMoved,
@@ -37,6 +37,14 @@ export interface FleetGauges {
   backends(): readonly BackendGauges[]
   /** States of llama-server's slots that went to files and back, and those that did not. */
   slots(): Readonly<Record<string, number>>
+  /** What was told to other routers and heard of them; absent: there are none. */
+  shared?(): Readonly<Record<string, number>>
+}
+
+/** Metrics of several processes as one; a gauge says by itself how it is joined. */
+export async function joinMetrics(parts: readonly (readonly unknown[])[]): Promise<Scrape> {
+  const joined = AggregatorRegistry.aggregate(parts as unknown as object[])
+  return { type: joined.contentType, text: await joined.metrics() }
 }
 
 /** A place for KV as it is when metrics are scraped. */
@@ -55,8 +63,15 @@ export interface Gauged {
   tiers?(): Promise<readonly TierGauges[]>
 }
 
+export interface Scrape {
+  readonly type: string
+  readonly text: string
+}
+
 export interface Metrics {
-  scrape(): Promise<{ readonly type: string; readonly text: string }>
+  scrape(): Promise<Scrape>
+  /** The same for another process, which adds them up. */
+  parts(): Promise<readonly unknown[]>
   close(): void
 }
 
@@ -115,16 +130,33 @@ function tierGauges(registry: Registry, tiers: () => Promise<readonly TierGauges
   }
 }
 
+interface GaugeForm {
+  readonly labels?: string[]
+  /** How several processes' values are joined. */
+  readonly aggregator?: 'sum' | 'max' | 'average'
+}
+
+/** What every router process knows of all. */
+const SAME: GaugeForm = { aggregator: 'max' }
+
 /** Backends that were taken out are no longer shown. */
 function fleetGauges(registry: Registry, fleet: FleetGauges): () => void {
-  const gauge = (name: string, help: string, labelNames: readonly string[] = ['backend']) =>
-    new Gauge({ name: `refrain_${name}`, help, labelNames: [...labelNames], registers: [registry] })
-  const up = gauge('backend_up', '1: the backend gets requests.', ['backend', 'state'])
+  const gauge = (name: string, help: string, { labels = ['backend'], aggregator = 'sum' }: GaugeForm = {}) =>
+    new Gauge({ name: `refrain_${name}`, help, labelNames: labels, aggregator, registers: [registry] })
+  const up = gauge('backend_up', '1: the backend gets requests.', { labels: ['backend', 'state'], aggregator: 'max' })
   const inFlight = gauge('backend_requests_in_flight', 'Requests sent there and not over.')
-  const queued = gauge('backend_queued_prefill_tokens', 'Tokens that are still to be computed there, by prediction.')
-  const sessions = gauge('backend_sessions', 'Active sessions that live there.')
-  const error = gauge('backend_prediction_error_ratio', 'Mean |predicted - reported hit| as a share of the prompt.')
-  const moves = gauge('llama_slot_moves_total', "States of llama-server's slots by what became of them.", ['what'])
+  const queued = gauge(
+    'backend_queued_prefill_tokens',
+    'Tokens that are still to be computed there, by prediction.',
+    SAME,
+  )
+  const sessions = gauge('backend_sessions', 'Active sessions that live there.', SAME)
+  const error = gauge('backend_prediction_error_ratio', 'Mean |predicted - reported hit| as a share of the prompt.', {
+    aggregator: 'average',
+  })
+  const labels = ['what']
+  const moves = gauge('llama_slot_moves_total', "States of llama-server's slots by what became of them.", { labels })
+  const shared = gauge('router_news_total', 'What routers that share their books told, heard and lost.', { labels })
   return () => {
     for (const each of [up, inFlight, queued, sessions, error]) each.reset()
     for (const { id: backend, state, predictionError, ...now } of fleet.backends()) {
@@ -135,6 +167,7 @@ function fleetGauges(registry: Registry, fleet: FleetGauges): () => void {
       if (predictionError !== undefined) error.set({ backend }, predictionError)
     }
     for (const [what, count] of Object.entries(fleet.slots())) moves.set({ what }, count)
+    for (const [what, count] of Object.entries(fleet.shared?.() ?? {})) shared.set({ what }, count)
   }
 }
 

@@ -1,0 +1,152 @@
+// What a router process has of the process that owns what all of them share: the data folder, followed events, slots of
+// llama-servers, the watch over members. Invariant: only a seat in a slot is waited for; all else is told both ways. What
+// it tells and asks is what worker-hub.ts hears and answers.
+
+import type { EventSink, FollowState } from '../backend/kv-events/contract.js'
+import type { RemoteOptions, RemoteUsage, Setting } from '../backend/remote/contract.js'
+import type { Medium, RouteQuery } from './contract.js'
+import type { Dialogue } from './dialogue.js'
+import type { MemberEntry } from './fleet.js'
+import type { NewsWire } from './peers.js'
+import type { SessionRecord } from './session-store.js'
+
+/** What a process gets when it comes. */
+export interface Welcome {
+  /** Its name among the routers. */
+  readonly origin: string
+  /** How many there are to be. */
+  readonly processes: number
+  readonly members: readonly MemberEntry[]
+  readonly records: readonly SessionRecord[]
+}
+
+/** A change of the fleet by an operator's request. */
+export type DeskChange =
+  | { readonly what: 'add'; readonly options: RemoteOptions; readonly source: string }
+  | { readonly what: 'remove' | 'drain' | 'undrain'; readonly id: string }
+
+/** Calls of an `EventSink`. */
+export type KvTold =
+  | readonly [what: 'stored' | 'removed', member: string, medium: Medium, keys: Uint32Array]
+  | readonly [what: 'cleared', member: string, medium: Medium | undefined]
+  | readonly [what: 'lost', member: string]
+  | readonly [what: 'followed', member: string, state: FollowState]
+
+export interface Assigned {
+  readonly source: string
+  readonly wanted: readonly RemoteOptions[]
+}
+
+export interface OwnerEars {
+  /** A batch of other routers'. */
+  news(text: string): void
+  assign(assigned: Assigned): void
+  desk(change: DeskChange): void
+  /** A member went up or down elsewhere. */
+  look(member: string): void
+  readonly kv: EventSink
+  /** This process's metrics, to be added to the others'. */
+  metrics(): Promise<readonly unknown[]>
+  stop(drainMs: number): void
+}
+
+export interface Scraped {
+  readonly type: string
+  readonly text: string
+}
+
+export interface SeatAsked {
+  readonly seat: number
+  readonly member: string
+  readonly query: RouteQuery
+}
+
+export interface SeatLeft {
+  readonly seat: number
+  readonly usage: RemoteUsage | undefined
+}
+
+export class OwnerLink implements NewsWire {
+  readonly welcome: Welcome
+  readonly #dialogue: Dialogue
+  #nextSeat = 0
+
+  private constructor(welcome: Welcome, dialogue: Dialogue) {
+    this.welcome = welcome
+    this.#dialogue = dialogue
+  }
+
+  static async open(dialogue: Dialogue): Promise<OwnerLink> {
+    return new OwnerLink(await dialogue.ask<Welcome>('welcome'), dialogue)
+  }
+
+  listen(ears: OwnerEars): void {
+    const dialogue = this.#dialogue
+    dialogue.hears<string>('news', (text) => ears.news(text))
+    dialogue.hears<Assigned>('assign', (assigned) => ears.assign(assigned))
+    dialogue.hears<DeskChange>('desk', (change) => ears.desk(change))
+    dialogue.hears<string>('look', (member) => ears.look(member))
+    dialogue.hears<readonly KvTold[]>('kv', (told) => {
+      for (const each of told) tellSink(ears.kv, each)
+    })
+    dialogue.hears<number>('stop', (drainMs) => ears.stop(drainMs))
+    dialogue.answers('metrics', () => ears.metrics())
+    dialogue.listen()
+  }
+
+  send(text: string): void {
+    this.#dialogue.mention('news', text)
+  }
+
+  /** Done here, to be done everywhere. */
+  changed(change: DeskChange): void {
+    this.#dialogue.tell('desk', change)
+  }
+
+  /** A member went up or down here. */
+  turned(member: string): void {
+    this.#dialogue.tell('look', member)
+  }
+
+  listening(url: string): void {
+    this.#dialogue.tell('listening', url)
+  }
+
+  /** Metrics of all processes. */
+  scrape(): Promise<Scraped> {
+    return this.#dialogue.ask<Scraped>('scrape')
+  }
+
+  /** A seat in a slot of a llama-server. @throws RefrainError `queue_timeout`; the signal's reason. */
+  async seat(member: string, query: RouteQuery, signal: AbortSignal) {
+    const seat = this.#nextSeat++
+    const leave = (usage: RemoteUsage | undefined) => this.#dialogue.tell('leave', { seat, usage } satisfies SeatLeft)
+    try {
+      const asked: SeatAsked = { seat, member, query }
+      const settings = await this.#dialogue.ask<readonly Setting[]>('seat', asked, signal)
+      return { settings, leave }
+    } catch (error) {
+      // It may have been given just then.
+      leave(undefined)
+      throw error
+    }
+  }
+}
+
+function tellSink(sink: EventSink, told: KvTold): void {
+  switch (told[0]) {
+    case 'stored':
+    case 'removed':
+      sink[told[0]](told[1], { medium: told[2], keys: told[3] })
+      break
+    case 'cleared':
+      sink.cleared(told[1], told[2])
+      break
+    case 'lost':
+      sink.lost(told[1])
+      break
+    case 'followed':
+      sink.followed(told[1], told[2])
+      break
+  }
+}
