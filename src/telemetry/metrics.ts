@@ -97,14 +97,21 @@ export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): M
   const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
   const showFleet = fleet === undefined ? () => undefined : fleetGauges(registry, fleet)
   const showTiers = tiers === undefined ? async () => undefined : tierGauges(registry, tiers)
+  const show = async () => {
+    showFleet()
+    await showTiers()
+    const now = load()
+    running.set(now.running)
+    waiting.set(now.waiting)
+  }
   return {
     async scrape() {
-      showFleet()
-      await showTiers()
-      const now = load()
-      running.set(now.running)
-      waiting.set(now.waiting)
+      await show()
       return { type: registry.contentType, text: await registry.metrics() }
+    },
+    async parts() {
+      await show()
+      return registry.getMetricsAsJSON()
     },
     close() {
       for (const stop of stops) stop()
