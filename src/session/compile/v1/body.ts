@@ -48,10 +48,10 @@ export class Body {
     return from
   }
 
-  /** Whether a summary stands in it. */
-  get summarized(): boolean {
+  /** The summary that it begins with. */
+  get summary(): Single | undefined {
     const first = this.#entries[0]
-    return first?.kind === 'single' && first.made === 'summary'
+    return first?.kind === 'single' && first.made === 'summary' ? first : undefined
   }
 
   clear(): void {

@@ -7,7 +7,7 @@ import { hash } from 'node:crypto'
 import type { ChatMessage } from '../../../core/request.js'
 import type { PolicySnapshot } from '../../log/event.js'
 import type { CompiledContext, ContextSegment, Origin } from '../contract.js'
-import { type Placed, placedOf, sourcesOf } from './entries.js'
+import { type Placed, placedOf, type Single, sourcesOf } from './entries.js'
 import type { Fold } from './fold.js'
 import type { ShownHead } from './head.js'
 import { messageChars, messageDigest, noteMessage } from './messages.js'
@@ -48,7 +48,7 @@ export class Layout {
 
   compile(fold: Fold, policy: PolicySnapshot): CompiledContext {
     const head = fold.head.shown(policy.shared)
-    const from = this.#lead(leadingOf(head, fold.body.summarized, policy.retention), fold.body.takeChanges())
+    const from = this.#lead(leadingOf(head, fold.body.summary, policy.retention), fold.body.takeChanges())
     const waiting = this.#extend(fold, from)
     const tail = tailOf(fold, policy, waiting)
     const stableDigest = this.#segments.at(-1)?.digest ?? (this.#leading as Leading).root
@@ -137,7 +137,7 @@ function chained(before: string, kind: ContextSegment['kind'], content: string):
   return hash('sha256', `${before}|${kind}|${content}`)
 }
 
-function leadingOf(head: ShownHead, summarized: boolean, retention: string): Leading {
+function leadingOf(head: ShownHead, summary: Single | undefined, retention: string): Leading {
   const { tools, system, blocks, toolsAt, systemAt } = head
   const root = hash('sha256', JSON.stringify(['refrain-context', VERSION, retention]))
   const segments: HeadSegment[] = []
@@ -149,12 +149,15 @@ function leadingOf(head: ShownHead, summarized: boolean, retention: string): Lea
   const toolsText = JSON.stringify(tools.map(({ name, json }) => [name, json]))
   if (tools.length > 0) add('tools', toolsText, toolsAt, toolsAt)
   if (system !== '') add('system', system, systemAt, systemAt)
-  const memory = [...(blocks.length > 0 ? [memoryText(blocks)] : []), ...(summarized ? [SUMMARY_RULE] : [])].join(
-    '\n\n',
-  )
-  const memoryFrom = blocks.length > 0 ? head.memoryFrom : systemAt
-  const memoryAt = blocks.length > 0 ? head.memoryAt : systemAt
-  if (memory !== '') add('memory', memory, memoryFrom, memoryAt)
+  const memory = [
+    ...(blocks.length > 0 ? [memoryText(blocks)] : []),
+    ...(summary !== undefined ? [SUMMARY_RULE] : []),
+  ].join('\n\n')
+  const places = [
+    ...(blocks.length > 0 ? [head.memoryFrom, head.memoryAt] : []),
+    ...(summary ? [summary.from, summary.to] : []),
+  ]
+  if (memory !== '') add('memory', memory, Math.min(...places), Math.max(...places))
   const content = [system, memory].filter((part) => part !== '').join('\n\n')
   const parts = segments.filter(({ kind }) => kind !== 'tools')
   const from = Math.min(...parts.map((part) => part.from))
