@@ -37,6 +37,7 @@ import { createMemoryReplies, openReplies, type ReplyStore } from './session/rep
 import { replyLog } from './session/reply-log.js'
 import { createSessionFacts } from './session/session-facts.js'
 import { type Gauged, startMetrics } from './telemetry/metrics.js'
+import { openTrace } from './telemetry/trace-open.js'
 import { openRecorder } from './trace/recorder.js'
 import { VERSION } from './version.js'
 
@@ -83,6 +84,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     ...(config.explain.turns > 0 && { explain }),
     ...(replies && { replies }),
   })
+  const tracing = await openTrace(config.telemetry.trace, { version: VERSION, server: config.server })
   const metrics = startMetrics(() => backend.health(), tiersOf(backend))
   const turns = config.explain.turns > 0 ? explain : undefined
   const { cache } = backend
@@ -118,6 +120,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       await replies?.close()
       await model.tokenizer.close?.()
       metrics.close()
+      await tracing?.close()
       explain.close()
       dashboard.close()
     },

@@ -91,7 +91,9 @@ export function maskedConfig(config: Config): object {
     ...(sharedPassword !== undefined && { sharedPassword: '***' }),
   }
   const { trace } = config.telemetry
-  const telemetry = { trace: { ...trace, headers: hidden(trace.headers) } }
+  const endpoint = trace.endpoint?.replace(/\/\/[^/@]*@/, '//***@')
+  const headers = hidden(trace.headers)
+  const telemetry = { trace: { ...trace, ...(endpoint !== undefined && { endpoint }), headers } }
   return { ...config, backends, fleet, tenants, telemetry }
 }
 

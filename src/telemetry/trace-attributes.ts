@@ -1,0 +1,122 @@
+// What spans say of a request, in the words of OpenTelemetry's conventions for generative AI and HTTP:
+// https://opentelemetry.io/docs/specs/semconv/gen-ai/ and /http/. What these have no word for begins with `refrain.`.
+// Invariant: no key, prompt or answer is in it.
+
+import type { AttemptBegun, AttemptSettled, PhasesTimed, RequestBegun, RequestSettled } from '../core/signals.js'
+
+export type Attributes = Record<string, string | number | boolean>
+
+/** Paths of other APIs (embeddings, uploads) go through a fleet; their models do nothing that has a name there. */
+const OPERATIONS: Readonly<Record<string, string>> = {
+  '/v1/chat/completions': 'chat',
+  '/v1/messages': 'chat',
+  '/v1/responses': 'chat',
+  '/v1/quick': 'chat',
+  '/v1/cache/warm': 'chat',
+  '/v1/completions': 'text_completion',
+  '/v1/embeddings': 'embeddings',
+}
+
+export interface ServerAddress {
+  readonly host: string
+  readonly port: number
+}
+
+/** `chat smollm2`; the route alone where it has no operation. */
+export function spanName(route: string, model: string): string {
+  const operation = OPERATIONS[route]
+  if (operation === undefined) return 'POST'
+  return model === '' ? operation : `${operation} ${model}`
+}
+
+export function beginning({ id, route }: RequestBegun, { host, port }: ServerAddress): Attributes {
+  return {
+    ...operationOf(route),
+    'gen_ai.provider.name': 'refrain',
+    'server.address': host,
+    ...(port > 0 && { 'server.port': port }),
+    'http.request.method': 'POST',
+    ...(OPERATIONS[route] === undefined ? { 'url.path': route } : { 'http.route': route }),
+    'refrain.request.id': id,
+  }
+}
+
+function operationOf(route: string): Attributes {
+  const operation = OPERATIONS[route]
+  return operation === undefined ? {} : { 'gen_ai.operation.name': operation }
+}
+
+export function outcome(request: RequestSettled): Attributes {
+  const { model, status, error, session, tenant, promptTokens, completionTokens } = request
+  const { working, memory, disk, computed } = request
+  return {
+    ...(model !== '' && { 'gen_ai.request.model': model, 'gen_ai.response.model': model }),
+    'http.response.status_code': status,
+    ...(error !== undefined && { 'error.type': error }),
+    ...(session !== undefined && { 'gen_ai.conversation.id': session.slice(0, 128) }),
+    'refrain.tenant': tenant,
+    ...(promptTokens > 0 && {
+      'gen_ai.usage.input_tokens': promptTokens,
+      'gen_ai.usage.output_tokens': completionTokens,
+      'gen_ai.usage.cache_read.input_tokens': working + memory + disk,
+      ...{ 'refrain.tokens.working': working, 'refrain.tokens.memory': memory, 'refrain.tokens.disk': disk },
+      'refrain.tokens.computed': computed,
+    }),
+  }
+}
+
+export interface PhaseSpan {
+  readonly name: 'queue' | 'restore' | 'prefill' | 'decode'
+  readonly ms: number
+  readonly attributes: Attributes
+}
+
+/** In their order; they follow one another without a gap. */
+export function phaseSpans(phases: PhasesTimed): PhaseSpan[] {
+  const { queueMs, restoreMs, prefillMs, decodeMs, cache, completionTokens, promptTokens } = phases
+  const { working, memory, disk, computed } = cache
+  const found = { 'refrain.tokens.working': working, 'refrain.tokens.memory': memory, 'refrain.tokens.disk': disk }
+  const spans: (Omit<PhaseSpan, 'ms'> & { readonly ms: number | undefined })[] = [
+    { name: 'queue', ms: queueMs, attributes: { 'gen_ai.usage.input_tokens': promptTokens } },
+    { name: 'restore', ms: restoreMs, attributes: found },
+    { name: 'prefill', ms: prefillMs, attributes: { 'refrain.tokens.computed': computed } },
+    { name: 'decode', ms: decodeMs, attributes: { 'gen_ai.usage.output_tokens': completionTokens } },
+  ]
+  return spans.filter((span): span is PhaseSpan => span.ms !== undefined)
+}
+
+export function routing({ backend, reason, predictedHitTokens }: AttemptBegun): Attributes {
+  const predicted = Math.round(predictedHitTokens)
+  return { 'refrain.backend': backend, 'refrain.route.reason': reason, 'refrain.route.predicted_hit_tokens': predicted }
+}
+
+export function attempt(begun: AttemptBegun, route: string): Attributes {
+  const { hostname, port, protocol } = new URL(begun.url)
+  return {
+    ...operationOf(route),
+    'gen_ai.request.model': begun.model,
+    'server.address': hostname,
+    'server.port': port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port),
+    'http.request.method': 'POST',
+    'refrain.backend': begun.backend,
+  }
+}
+
+export function attemptOutcome(settled: AttemptSettled): Attributes {
+  const { status, promptTokens, completionTokens, cachedTokens } = settled
+  const type = failureOf(settled)
+  return {
+    ...(status !== undefined && { 'http.response.status_code': status }),
+    ...(type !== undefined && { 'error.type': type }),
+    ...(promptTokens !== undefined && { 'gen_ai.usage.input_tokens': promptTokens }),
+    ...(completionTokens !== undefined && { 'gen_ai.usage.output_tokens': completionTokens }),
+    ...(cachedTokens !== undefined && { 'gen_ai.usage.cache_read.input_tokens': cachedTokens }),
+  }
+}
+
+/** Undefined: it was answered. */
+export function failureOf({ outcome, status }: AttemptSettled): string | undefined {
+  if (outcome === 'answered') return undefined
+  if (outcome === 'left') return 'client_gone'
+  return status === undefined ? 'backend_fault' : `${status}`
+}
