@@ -1,9 +1,7 @@
 // The composition root of a fleet: backends elsewhere in place of an engine. Config in, a program out that listens at once
 // and takes backends in as they answer. Invariant: no backend's silence delays the start or another backend's requests.
 
-import { join } from 'node:path'
 import { setFlagsFromString } from 'node:v8'
-import { parse } from 'yaml'
 import type { FleetQuick, FleetService } from './api/contract.js'
 import { dashboardRoutes } from './api/dashboard-routes.js'
 import { fleetRoutes } from './api/fleet-routes.js'
@@ -11,26 +9,22 @@ import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
 import { BrokenAnswer } from './backend/remote/broken-answer.js'
 import { ChatEvents } from './backend/remote/chat-events.js'
-import type { RemoteOptions } from './backend/remote/contract.js'
 import { exchange } from './backend/remote/exchange.js'
-import { LlamaSlots } from './backend/remote/llama-slots.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
-import { SlotRecords } from './backend/remote/slot-records.js'
 import type { ComposeOptions, Program } from './compose.js'
 import { createKnowledge } from './compose-knowledge.js'
-import { type Config, ConfigError, makeConfig } from './config.js'
+import { applyChange, backendOf, createMembership, createSlots, deskOf, ownedMembership } from './compose-members.js'
+import { openSharing } from './compose-sharing.js'
+import { type Config, ConfigError } from './config.js'
 import { systemClock } from './core/clock.js'
-import { RefrainError } from './core/errors.js'
-import { note } from './core/signals.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
-import { Discovery } from './router/discovery.js'
 import { Fleet, type MemberReport } from './router/fleet.js'
-import { createFleetRouter } from './router/fleet-router.js'
-import { openSessionLog } from './router/session-log.js'
+import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
+import type { OwnerLink } from './router/owner-link.js'
 import { limitsIn } from './router/tenant-limits.js'
 import { createWaitingRoom } from './router/waiting-room.js'
-import { createFleetService } from './serve-fleet.js'
+import { createFleetService, type Seats } from './serve-fleet.js'
 import { createFleetQuick } from './serve-quick.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
 import { openTrace } from './telemetry/trace-open.js'
@@ -39,6 +33,10 @@ import { VERSION } from './version.js'
 export interface FleetOptions extends ComposeOptions {
   /** Reads the config again; on SIGHUP its backends replace those of before. @throws ConfigError */
   readonly again?: () => Config
+  /** This is one of several processes: who owns what they share. */
+  readonly owner?: OwnerLink
+  /** The owner wants this process to end. */
+  readonly onStop?: (drainMs: number) => void
 }
 
 /**
@@ -51,49 +49,53 @@ const COMPILE_AT_ONCE = '--always-sparkplug'
 export async function composeFleet(config: Config, options: FleetOptions = {}): Promise<Program> {
   setFlagsFromString(COMPILE_AT_ONCE)
   const clock = options.clock ?? systemClock
+  const { owner } = options
   const { fleet: limits } = config
-  const fleet: Fleet = new Fleet(limits, {
+  const fleet: Fleet = new Fleet(probing(limits, owner), {
     open: (entry) => knowledge.follow(openRemote(entry, limits)),
     knowledgeOf: (id) => knowledge.knowledgeOf(id),
     clock,
     viewOf: (member) => router.view(member),
-    onEmptied: (id) => {
+    onEmptied(id) {
       router.emptied(id)
-      slots.emptied(id)
+      sharing.peers?.emptied(id)
+      slots?.emptied(id)
     },
+    ...(owner && { onTurned: (id) => owner.turned(id) }),
   })
   const knowledge = createKnowledge(config, {
     remotes: () => fleet.remotes(),
     isUp: (id) => fleet.members().some((member) => member.id === id && member.state === 'up'),
     clock,
+    isTold: owner !== undefined,
   })
-  const folder = join(config.dataDir, 'fleet')
-  const { sessions: max, sessionTtlMs: ttlMs } = config.router
-  const store = await openSessionLog({ folder, max, ttlMs, clock })
-  const router = createFleetRouter(config.router, {
+  const sharing = await openSharing(config, {
+    clock,
+    owner,
+    books: () => router.books,
+    limits: () => quotas?.shared,
+    freed: () => room.look(),
+  })
+  const { peers, store } = sharing
+  const router: SharedRouter = createFleetRouter(config.router, {
     members: () => fleet.members(),
     clock,
     store,
     precise: knowledge.index,
+    ...(peers && { peers }),
   })
-  const slots = new LlamaSlots(
-    { waitMs: config.limits.queueMs, saveAfterMs: limits.slotSaveMs },
-    {
-      remotes: () => fleet.remotes(),
-      records: new SlotRecords(join(folder, 'llama-slots.json'), limits.slotFiles),
-      clock,
-    },
-  )
-  const { watch: file, watchMs: everyMs } = limits
-  const discovery = new Discovery({ everyMs, ...(file !== undefined && { file }) }, { fleet, clock, parse: backendsIn })
-  for (const entry of config.backends) if (!entry.resolve) addConfigured(fleet, entry as RemoteOptions)
-  const reload = () => configureAgain(discovery, options)
+  const quotas = limitsIn(config, clock, peers && ((...took) => peers.took(...took)))
+  const slots = owner === undefined ? createSlots(config, fleet, clock) : undefined
+  const membership =
+    owner === undefined
+      ? createMembership(config, { fleet, clock, again: options.again })
+      : ownedMembership(owner, fleet)
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const room = createWaitingRoom({ router, queuedRequests, queueMs, sideRequestMs, clock })
   const service = createFleetService({
     router,
     room,
-    quotas: limitsIn(config, clock),
+    quotas,
     remotes: () => fleet.remotes(),
     kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
     exchange: (request) => fleet.exchange(request, (watched) => exchange({ ...watched, limits })),
@@ -102,14 +104,18 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     aliases: config.model.aliases,
     tenants: config.tenants.map(({ name }) => name),
     attempts: limits.attempts,
-    seats: slots,
+    seats: slots ?? ownedSeats(owner as OwnerLink, fleet),
     tokens: knowledge.tokens,
     clock,
   })
   const signals = signalsOf(config)
   const tracing = await openTrace(config.telemetry.trace, { version: VERSION, server: config.server })
   const metrics = startMetrics(() => ({ running: inFlightOf(fleet), waiting: room.waiting }), {
-    fleet: { backends: () => fleet.reports().map(gaugesOf), slots: () => ({ ...slots.counts }) },
+    fleet: {
+      backends: () => fleet.reports().map(gaugesOf),
+      slots: () => ({ ...slots?.counts }),
+      shared: sharing.counts,
+    },
   })
   const dashboard = createDashboard({
     ...{ version: VERSION, kind: 'fleet', clock },
@@ -127,11 +133,11 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     forceUsage: config.server.forceUsage,
     memoBytes: limits.memoBytes,
     version: VERSION,
-    metrics: metrics.scrape,
+    metrics: owner === undefined ? metrics.scrape : () => owner.scrape(),
     ready: () => readiness(fleet),
     routes: [
       ...fleetRoutes({
-        desk: fleet,
+        desk: deskOf(fleet, owner),
         fleet: service,
         sessionSignals: signals,
         backendOf,
@@ -140,27 +146,54 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       ...dashboardRoutes(config.server.dashboard ? dashboard : undefined),
     ],
   })
+  const { onStop = () => undefined } = options
+  const metricsHere = () => metrics.parts()
   return {
     server,
     model: `${config.backends.length} ${config.backends.length === 1 ? 'backend' : 'backends'}`,
     start: async () => {
+      owner?.listen({
+        news: (text) => peers?.hear(text),
+        assign: ({ source, wanted }) => fleet.assign(source, wanted),
+        desk: (change) => applyChange(fleet, change),
+        look: (member) => fleet.look(member),
+        kv: knowledge.index,
+        metrics: metricsHere,
+        stop: onStop,
+      })
+      await sharing.start()
       const url = await server.listen(config.server.host, config.server.port)
       fleet.start()
-      await discovery.configure(CONFIGURED, config.backends as readonly RemoteOptions[])
-      discovery.start()
-      process.on('SIGHUP', reload)
+      await membership.start()
+      owner?.listening(url)
       return url
     },
     async stop(drainMs = config.server.drainMs) {
-      process.off('SIGHUP', reload)
-      discovery.stop()
+      membership.stop()
       await server.drain(drainMs)
-      await slots.close()
+      await slots?.close()
       await fleet.stop()
-      await store.close()
+      await sharing.close()
       metrics.close()
       await tracing?.close()
       dashboard.close()
+    },
+  }
+}
+
+/** Several processes probe no more often than one would: the owner does too, and who notices a change tells the others. */
+function probing(limits: Config['fleet'], owner: OwnerLink | undefined): Config['fleet'] {
+  const { processes = 1 } = owner?.welcome ?? {}
+  return { ...limits, probeMs: limits.probeMs * processes, downProbeMs: limits.downProbeMs * processes }
+}
+
+/** Seats in slots are the owner's to give. */
+function ownedSeats(owner: OwnerLink, fleet: Fleet): Seats {
+  return {
+    take(member, query, signal) {
+      const facts = fleet.remotes().find(({ id }) => id === member)?.facts
+      const hasSlots = facts?.kind === 'llama-cpp' && (facts.slots ?? 0) > 0
+      return hasSlots ? owner.seat(member, query, signal) : undefined
     },
   }
 }
@@ -177,52 +210,6 @@ function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
     },
   })
 }
-
-/** @throws ConfigError */
-function addConfigured(fleet: Fleet, entry: RemoteOptions): void {
-  try {
-    fleet.add(entry, CONFIGURED)
-  } catch (error) {
-    throw new ConfigError(`backends: ${(error as Error).message}`)
-  }
-}
-
-/** What a watched file lists: entries as in the config, or URLs. @throws ConfigError */
-function backendsIn(text: string): readonly RemoteOptions[] {
-  const value: unknown = parse(text) ?? []
-  const list = typeof value === 'string' ? value.split(/\s+/) : Array.isArray(value) ? value : undefined
-  if (list === undefined) throw new ConfigError('it must be a list of backends, or a URL a line')
-  const backends = list.map((each: unknown) => (typeof each === 'string' ? { url: each } : each))
-  return makeConfig({ flags: { backends } }).backends as readonly RemoteOptions[]
-}
-
-function configureAgain(discovery: Discovery, { again }: FleetOptions): void {
-  if (again === undefined) return
-  try {
-    void discovery.configure(CONFIGURED, again().backends as readonly RemoteOptions[])
-    note.publish({ level: 'info', text: 'the backends of the config were read again' })
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error
-    note.publish({ level: 'error', text: `the config is not taken: ${error.message}` })
-  }
-}
-
-/** As an entry of the config's `backends`, complete. @throws RefrainError */
-function backendOf(value: unknown): RemoteOptions {
-  try {
-    return makeConfig({ flags: { backends: [value] } }).backends[0] as RemoteOptions
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error
-    // `backends.0.kind: must be one of ...`
-    const [path = '', ...rest] = error.message.split(': ')
-    const param = path.replace(/^backends\.0\.?/, '')
-    const what = rest.join(': ')
-    throw new RefrainError('invalid_request', `${param}: ${what}`, { ...(param !== '' && { param }) })
-  }
-}
-
-/** The source of members that the config names. */
-const CONFIGURED = 'config'
 
 function inFlightOf(fleet: Fleet): number {
   return fleet.members().reduce((sum, { load }) => sum + load.inFlight, 0)

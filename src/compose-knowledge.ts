@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import { readBody } from './api/body.js'
 import { openaiChat } from './api/dialect/openai-chat.js'
-import type { EventsOptions } from './backend/kv-events/contract.js'
+import type { EventSink, EventsOptions } from './backend/kv-events/contract.js'
 import type { Follower } from './backend/kv-events/follower.js'
 import type { Remote } from './backend/remote/contract.js'
 import { type KeyForm, PromptTokens } from './backend/remote/prompt-tokens.js'
@@ -28,6 +28,10 @@ export interface KnowledgeParts {
   /** Ids of members that may be asked. */
   isUp(id: string): boolean
   readonly clock: Clock
+  /** Another process follows members and tells the index what it hears. */
+  readonly isTold?: boolean
+  /** Hears what the index hears, before it. */
+  readonly listener?: EventSink
 }
 
 export interface CacheKnowledge {
@@ -40,6 +44,7 @@ export interface CacheKnowledge {
 
 export function createKnowledge(config: Config, parts: KnowledgeParts): CacheKnowledge {
   const index = createPreciseIndex()
+  const sink = parts.listener === undefined ? index : both(parts.listener, index)
   const followed = new Set<string>()
   const { tokenizeMs: patienceMs, tokenBytes: memoBytes } = config.fleet
   const serving = (model: string) =>
@@ -63,13 +68,13 @@ export function createKnowledge(config: Config, parts: KnowledgeParts): CacheKno
       const { events } = remote.options
       if (events === undefined) return remote
       followed.add(remote.id)
-      const stop = startFollowing(remote, events, index)
+      const stop = parts.isTold === true ? async () => undefined : startFollowing(remote, events, sink)
       return Object.create(remote, {
         close: {
           async value() {
             followed.delete(remote.id)
             await stop()
-            index.lost(remote.id)
+            sink.lost(remote.id)
             await remote.close()
           },
         },
@@ -78,8 +83,33 @@ export function createKnowledge(config: Config, parts: KnowledgeParts): CacheKno
   }
 }
 
+function both(first: EventSink, second: EventSink): EventSink {
+  return {
+    stored(...told) {
+      first.stored(...told)
+      second.stored(...told)
+    },
+    removed(...told) {
+      first.removed(...told)
+      second.removed(...told)
+    },
+    cleared(...told) {
+      first.cleared(...told)
+      second.cleared(...told)
+    },
+    lost(member) {
+      first.lost(member)
+      second.lost(member)
+    },
+    followed(...told) {
+      first.followed(...told)
+      second.followed(...told)
+    },
+  }
+}
+
 /** Returns at once; what ends it waits until it has begun. ZeroMQ is loaded by the first that needs it. */
-function startFollowing(remote: Remote, events: EventsOptions, sink: PreciseIndex): () => Promise<void> {
+function startFollowing(remote: Remote, events: EventsOptions, sink: EventSink): () => Promise<void> {
   const rank = remote.options.dataParallelRank
   const begin = async (): Promise<Follower | undefined> => {
     try {

@@ -109,14 +109,28 @@ const ROOMS: Readonly<Record<string, Room>> = {
   simulate: { may: ['core', 'cache', 'plan', 'trace', 'router', 'report'] },
   replay: { may: ['core', 'trace', 'simulate', 'report', 'backend/remote/usage.ts'] },
   client: { may: [] },
-  'serve.ts': { may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick'], contracts: true },
+  'serve.ts': {
+    may: ['core', 'session', 'prompt', 'cache/chain.ts', 'router', 'quick', 'serve-messages.ts'],
+    contracts: true,
+  },
+  'serve-messages.ts': { may: ['core', 'session', 'prompt'], contracts: true },
   'serve-fleet.ts': { may: ['core', 'router', 'serve-member.ts'], contracts: true },
   'serve-quick.ts': { may: ['core', 'quick'], contracts: true },
   'serve-member.ts': { may: ['core', 'router'], contracts: true },
 }
 
 /** They join concrete parts and may import everything: the main thread's root, the worker thread's, the CLI. */
-const ROOTS = ['compose.ts', 'compose-embedded.ts', 'compose-fleet.ts', 'compose-knowledge.ts', 'worker.ts', 'main.ts']
+const ROOTS = [
+  'compose.ts',
+  'compose-embedded.ts',
+  'compose-fleet.ts',
+  'compose-knowledge.ts',
+  'compose-members.ts',
+  'compose-sharing.ts',
+  'compose-cluster.ts',
+  'worker.ts',
+  'main.ts',
+]
 
 function layerComplaint(from: string, { target, typeOnly }: Import): string | undefined {
   const here = roomOf(from)

@@ -57,6 +57,8 @@ export interface SegmentChain {
   readonly tokens: readonly number[]
   /** How many segments at the front are the head (tools and system). */
   readonly head: number
+  /** Names of those of the front that are no messages: `tools`, `system`, `instructions`. */
+  readonly parts?: readonly string[]
 }
 
 /** Keys of a prompt's full engine blocks of one size (core/block-keys.ts): two words each, low and high. */

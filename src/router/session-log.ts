@@ -45,11 +45,11 @@ export async function openSessionLog(options: SessionLogOptions): Promise<Sessio
 class Log implements SessionLog {
   readonly #options: SessionLogOptions
   readonly #path: string
-  /** Lines by key, those that changed last at the end. */
+  /** Lines by key, those that were written last at the end. */
   readonly #lines = new Map<string, string>()
   #lineBytes = 0
-  /** Lines that are not written yet, by key. */
-  #waiting = new Map<string, string>()
+  /** What is not written yet, by key: of several turns of a session the last, as it was put; undefined: it is forgotten. */
+  #waiting = new Map<string, Waiting>()
   #fileBytes = 0
   #endsTorn = false
   #cancelTimer: (() => void) | undefined
@@ -83,6 +83,7 @@ class Log implements SessionLog {
   }
 
   *records(): Iterable<SessionRecord> {
+    this.#settle()
     for (const line of this.#lines.values()) {
       const record = entryOf(line)?.record
       if (record !== undefined) yield record
@@ -90,16 +91,24 @@ class Log implements SessionLog {
   }
 
   put(record: SessionRecord): void {
-    const line = lineOf(this.#now, record)
-    this.#forget(record.key)
-    this.#keep(record.key, line)
-    this.#write(record.key, line)
+    this.#write(record.key, record)
   }
 
   remove(key: string): void {
-    if (!this.#lines.has(key)) return
-    this.#forget(key)
-    this.#write(key, JSON.stringify([this.#now, key]))
+    if (this.#lines.has(key) || this.#waiting.has(key)) this.#write(key, undefined)
+  }
+
+  /** Makes lines of what waits. Returns them. */
+  #settle(): string[] {
+    const lines: string[] = []
+    for (const [key, { at, record }] of this.#waiting) {
+      this.#forget(key)
+      const line = record === undefined ? JSON.stringify([at, key]) : lineOf(at, record)
+      if (record !== undefined) this.#keep(key, line)
+      lines.push(line)
+    }
+    this.#waiting = new Map()
+    return lines
   }
 
   #keep(key: string, line: string): void {
@@ -121,10 +130,10 @@ class Log implements SessionLog {
     this.#lineBytes -= line.length + 1
   }
 
-  #write(key: string, line: string): void {
+  #write(key: string, record: SessionRecord | undefined): void {
     if (this.#closed) return
     this.#waiting.delete(key)
-    this.#waiting.set(key, line)
+    this.#waiting.set(key, { at: this.#now, record })
     this.#cancelTimer ??= this.#options.clock.after(WRITE_MS, () => {
       this.#cancelTimer = undefined
       void this.flush()
@@ -138,8 +147,7 @@ class Log implements SessionLog {
 
   async #flushNow(): Promise<void> {
     if (this.#waiting.size === 0) return
-    const lines = [...this.#waiting.values()]
-    this.#waiting = new Map()
+    const lines = this.#settle()
     if (this.#fileBytes > Math.max(MIN_REWRITE_BYTES, SLACK * this.#lineBytes)) return this.#rewrite()
     // Behind a torn line the next one begins on a line of its own.
     const text = `${this.#endsTorn ? '\n' : ''}${lines.join('\n')}\n`
@@ -194,6 +202,11 @@ function absentAsEmpty(error: NodeJS.ErrnoException): string {
 function lineOf(at: number, { key, member, scope, tail, tokens, head, headTokens }: SessionRecord): string {
   const front = head === undefined ? [] : [head, headTokens]
   return JSON.stringify([at, key, member, scope, tail, tokens, ...front])
+}
+
+interface Waiting {
+  readonly at: number
+  readonly record: SessionRecord | undefined
 }
 
 interface Entry {
