@@ -86,10 +86,13 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
     hashes.push(nameOf(chain))
     lengths.push(length)
   }
+  const parts: string[] = []
   for (const key of ['tools', 'system', 'instructions']) {
     const member = scan.member(key)
     const digest = scan.digest(key)
-    if (member !== undefined && digest !== undefined) add(digest, member.end - member.start)
+    if (member === undefined || digest === undefined) continue
+    add(digest, member.end - member.start)
+    parts.push(key)
   }
   const { starts, ends, roles } = scan.elements
   let head = hashes.length
@@ -107,7 +110,7 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
     bytes += length
     return Math.ceil(bytes * tokensPerByte)
   })
-  return { hashes, tokens, head }
+  return { hashes, tokens, head, parts }
 }
 
 /** The chain over the elements; of those that were known, the earlier one where its beginning is the same. */
