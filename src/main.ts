@@ -272,9 +272,21 @@ bench
   .option('--disk <budgets>', 'the same on disk; absent: no disk')
   .option('--evictor <names>', 'kinds of evictors, commas between', 'priority-lru')
   .option('--model <shape>', 'whose KV it is, see plan: gives blocks their bytes')
+  .option('--backends <count>', 'so many servers behind a router; memory and disk are of each')
+  .option('--router <names>', 'round-robin, session-hash, refrain; commas between; absent: all')
+  .option('--prefill <rate>', 'prompt tokens a second that a backend computes: tells times to the first token')
+  .option('--report <file.html>', 'a page with pictures, and its numbers as JSON beside it')
+  .option('--prices <prices>', 'of a million tokens: input=3,read=0.3,write=3.75,output=15, or a YAML file')
   .option('--json', 'the report as JSON')
   .action(async (paths: string[], flags: SimulateFlags) => {
-    process.stdout.write(await simulateCommand(paths, flags))
+    const bar = createProgressBar(process.stderr, 'runs')
+    try {
+      const text = await simulateCommand(paths, flags, (done, total) => bar.show('simulating', done, total))
+      bar.stop()
+      process.stdout.write(text)
+    } finally {
+      bar.stop()
+    }
   })
 
 bench

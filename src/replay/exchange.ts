@@ -3,7 +3,7 @@
 
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
-import { type RemoteUsage, usageFrom } from '../backend/remote/usage.js'
+import { usageFrom } from '../backend/remote/usage.js'
 import type { Target } from './target.js'
 
 export interface Answer {
@@ -143,7 +143,7 @@ async function read(response: IncomingMessage, startedAt: number): Promise<Excha
   }
   if (!isOver) return { error: 'the stream broke off' }
   const endedAt = performance.now()
-  const counted: RemoteUsage | undefined = usageFrom(usage, timings)
+  const counted = usageFrom(usage, timings)
   return {
     ttftMs: (firstAt ?? endedAt) - startedAt,
     wallMs: endedAt - startedAt,

@@ -7,9 +7,13 @@ import { formatBytes, formatCount, formatTable, parseBytes, parseCount } from '.
 import { UsageError } from '../core/usage-error.js'
 import { sessionBytes, totalBytes, widthsOf } from '../plan/shape.js'
 import { loadShape } from '../plan/shape-sources.js'
+import { type Prices, pricesFrom } from '../report/prices.js'
+import { checkReportPath, writeReport } from '../report/write-report.js'
 import { readTraces } from '../trace/read-trace.js'
 import { type References, referencesOf } from './references.js'
-import { type Simulation, simulate } from './simulate.js'
+import { ROUTERS, type RouterName } from './routing.js'
+import { type BackendLoad, type Simulation, type SimulationOptions, simulate, USUAL_RATE } from './simulate.js'
+import { type Observed, simulationPage } from './simulation-page.js'
 
 export interface SimulateFlags {
   /** Budgets of host memory, commas between: blocks (`20k`), or bytes (`8GB`) with `--model`. */
@@ -18,12 +22,21 @@ export interface SimulateFlags {
   readonly evictor?: string
   /** A shape, see plan/: gives blocks their bytes. */
   readonly model?: string
+  /** How many simulated servers; memory and disk are each one's. */
+  readonly backends?: string
+  /** Of `ROUTERS`, commas between. */
+  readonly router?: string
+  /** Prompt tokens a second that a backend computes; given, times to the first token are told. */
+  readonly prefill?: string
+  readonly report?: string
+  readonly prices?: string
   readonly json?: boolean
 }
 
 /** Of the different blocks of the trace, where no budget is named. */
 const SHARES = [1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1] as const
 const USUAL_EVICTOR = 'priority-lru'
+const MOST_BACKENDS = 1024
 
 export interface SimulationReport {
   readonly trace: string
@@ -43,6 +56,7 @@ export async function simulateCommand(
   flags: SimulateFlags,
   progress: (done: number, total: number) => void = () => undefined,
 ): Promise<string> {
+  const given = settingsOf(flags)
   const trace = await readTraces(paths)
   const references = referencesOf(trace)
   const blockBytes = flags.model === undefined ? undefined : await bytesOfBlock(flags.model)
@@ -52,24 +66,81 @@ export async function simulateCommand(
       ? SHARES.map((share) => Math.ceil(share * differentBlocks))
       : blocksOf(flags.memory, '--memory', blockBytes)
   const disks = flags.disk === undefined ? [undefined] : blocksOf(flags.disk, '--disk', blockBytes)
-  const plans = evictorsOf(flags).flatMap((evictor) =>
-    disks.flatMap((diskBlocks) =>
-      memory.map((memoryBlocks) => ({ evictor, memoryBlocks, ...(diskBlocks !== undefined && { diskBlocks }) })),
+  const plans = given.evictors.flatMap((evictor) =>
+    given.fleets.flatMap((fleet) =>
+      disks.flatMap((diskBlocks) =>
+        memory.map((memoryBlocks) => ({
+          ...{ evictor, memoryBlocks, ...(diskBlocks !== undefined && { diskBlocks }), ...fleet },
+        })),
+      ),
     ),
   )
-  const runs: Simulation[] = []
-  for (const plan of plans) {
-    progress(runs.length, plans.length + 1)
-    runs.push(await simulate(references, plan))
+  const observed: Observed[] = []
+  const run = async (plan: SimulationOptions) => {
+    progress(observed.length, plans.length + 1)
+    const hits = new Uint32Array(references.requests.length)
+    const ttftMs = new Float64Array(references.requests.length)
+    const simulation = await simulate(references, plan, {
+      pace: { rate: given.rate ?? USUAL_RATE },
+      seen(index, found, waited) {
+        hits[index] = found
+        ttftMs[index] = waited
+      },
+    })
+    observed.push({ simulation, hits, ttftMs: given.rate === undefined ? undefined : ttftMs })
+    return simulation
   }
-  const ideal = await simulate(references, { evictor: USUAL_EVICTOR, memoryBlocks: differentBlocks + 1 })
+  const runs: Simulation[] = []
+  for (const plan of plans) runs.push(await run(plan))
+  const ideal = await run({ evictor: USUAL_EVICTOR, memoryBlocks: differentBlocks + 1 })
+  progress(observed.length, observed.length)
   const report: SimulationReport = {
     ...{ trace: trace.name, requests: references.requests.length, references: references.count, differentBlocks },
     blockTokens: BLOCK_TOKENS,
     ...(blockBytes !== undefined && { blockBytes }),
     ...{ ideal, runs },
   }
-  return flags.json === true ? `${JSON.stringify(report, undefined, 2)}\n` : reportText(report, references)
+  const { reportPath, prices } = given
+  const written =
+    reportPath === undefined
+      ? ''
+      : `\nthe report is in ${reportPath}, its numbers in ${writeReport(reportPath, simulationPage({ report, references, observed, prices }))}\n`
+  return flags.json === true ? `${JSON.stringify(report, undefined, 2)}\n` : reportText(report, references) + written
+}
+
+interface Settings {
+  readonly evictors: readonly string[]
+  /** What each plan has of backends and router; one without either where there is one backend. */
+  readonly fleets: readonly Pick<SimulationOptions, 'backends' | 'router'>[]
+  /** Undefined: nobody asked for times. */
+  readonly rate: number | undefined
+  readonly reportPath: string | undefined
+  readonly prices: Prices
+}
+
+/** @throws UsageError naming the flag. */
+function settingsOf(flags: SimulateFlags): Settings {
+  if (flags.report !== undefined) checkReportPath(flags.report)
+  return {
+    evictors: evictorsOf(flags),
+    fleets: fleetsOf(flags),
+    rate: flags.prefill === undefined ? undefined : parseCount(flags.prefill, '--prefill'),
+    reportPath: flags.report,
+    prices: pricesFrom(flags.prices),
+  }
+}
+
+function fleetsOf({ backends: text, router }: SimulateFlags): Pick<SimulationOptions, 'backends' | 'router'>[] {
+  const backends = text === undefined ? 1 : parseCount(text, '--backends')
+  if (backends > MOST_BACKENDS) throw new UsageError(`--backends: ${backends} are more than ${MOST_BACKENDS}`)
+  if (backends === 1) {
+    if (router !== undefined) throw new UsageError('--router: there is one backend; give several with --backends')
+    return [{}]
+  }
+  const names = router === undefined ? [...ROUTERS] : router.split(',').map((name) => name.trim())
+  const unknown = names.find((name) => !ROUTERS.includes(name as RouterName))
+  if (unknown !== undefined) throw new UsageError(`--router: '${unknown}' is none of ${ROUTERS.join(', ')}`)
+  return names.map((name) => ({ backends, router: name as RouterName }))
 }
 
 function evictorsOf({ evictor = USUAL_EVICTOR }: SimulateFlags): string[] {
@@ -103,8 +174,12 @@ function reportText(report: SimulationReport, { count }: References): string {
   const hasDisk = runs.some(({ diskBlocks }) => diskBlocks !== undefined)
   const disk = ({ diskBlocks = 0, diskHits }: Simulation) =>
     hasDisk ? [formatCount(diskBlocks), percent(diskHits / Math.max(1, count))] : []
+  const isFleet = runs.some(({ backends }) => backends !== undefined)
+  const fleet = ({ router, loads }: Simulation) =>
+    isFleet ? [router ?? '', loads === undefined ? '' : unevenness(loads)] : []
   const row = (run: Simulation) => [
     run.evictor,
+    ...fleet(run),
     formatCount(run.memoryBlocks),
     ...size(run.memoryBlocks),
     ...disk(run),
@@ -114,7 +189,9 @@ function reportText(report: SimulationReport, { count }: References): string {
     formatCount(run.evictedBlocks),
   ]
   const head = [
-    ...['evictor', 'memory blocks'],
+    'evictor',
+    ...(isFleet ? ['router', 'busiest'] : []),
+    'memory blocks',
     ...(blockBytes === undefined ? [] : ['memory']),
     ...(hasDisk ? ['disk blocks', 'from disk'] : []),
     ...['hit rate', 'of ideal', 'tokens reused', 'evicted'],
@@ -125,6 +202,13 @@ function reportText(report: SimulationReport, { count }: References): string {
     `${formatCount(differentBlocks)} blocks of ${BLOCK_TOKENS} tokens\n\n` +
     `${formatTable([head, ...runs.map(row), row(everything)])}${turnsText(ideal)}`
   )
+}
+
+/** What the busiest backend computes, against what each would if all computed the same. */
+function unevenness(loads: readonly BackendLoad[]): string {
+  const computed = loads.map(({ computedTokens }) => computedTokens)
+  const mean = computed.reduce((sum, each) => sum + each, 0) / computed.length
+  return mean === 0 ? '-' : `${(Math.max(...computed) / mean).toFixed(2)} x`
 }
 
 /** The first turns where everything is kept: what the conversations themselves allow. */

@@ -13,9 +13,16 @@ import type { Trace, TraceRequest } from '../trace/trace.js'
 export const NAME_TOKENS = 4
 
 export interface SimulatedRequest {
+  /** Seconds. */
   readonly at: number
+  /** Different where the conversations are; undefined: the trace names none. */
+  readonly session: string | undefined
+  readonly parent: string | undefined
   readonly turn: number
   readonly promptTokens: number
+  readonly outputTokens: number
+  /** Of tools and system text; undefined: the trace does not say. */
+  readonly headTokens: number | undefined
   /** Nodes of its full blocks, in order. */
   readonly nodes: Uint32Array
 }
@@ -29,6 +36,8 @@ export interface References {
   readonly names: Int32Array
   /** Blocks of all requests together. */
   readonly count: number
+  /** Blocks that one name of the trace stands for. */
+  readonly per: number
 }
 
 const ROOT = '0'.repeat(32) as Root
@@ -58,9 +67,18 @@ export function referencesOf(trace: Trace): References {
     }
     last.set(key, { request, nodes })
     count += blocks
-    return { at: request.at, turn: request.turn, promptTokens: request.promptTokens, nodes }
+    return simulated(request, nodes)
   })
-  return { root: ROOT, requests, hashes: tree.hashes, names: tree.names(), count }
+  return { root: ROOT, requests, hashes: tree.hashes, names: tree.names(), count, per }
+}
+
+function simulated(request: TraceRequest, nodes: Uint32Array): SimulatedRequest {
+  const { at, turn, promptTokens, outputTokens, headTokens, scope } = request
+  const named = (session: string | undefined) => (session === undefined ? undefined : `${scope} ${session}`)
+  return {
+    ...{ at, turn, promptTokens, outputTokens, headTokens, nodes },
+    ...{ session: named(request.session), parent: named(request.parent) },
+  }
 }
 
 function sharedNames(a: readonly number[], b: readonly number[]): number {

@@ -1,6 +1,7 @@
 // Runs a trace through the cache that serves, without a model: the same lookups, leases, commits, evictors and disk tier
-// over blocks without bytes. Invariant: requests go one after the other in the trace's order, and a disk keeps up with what
-// is written, so that a run says what the cache holds, not how fast anything is; equal input gives equal output.
+// over blocks without bytes, in one backend or in several behind a router. Invariant: requests go one after the other in
+// the trace's order, and a disk keeps up with what is written, so that a run says what the cache holds, not how fast
+// anything is; equal input gives equal output.
 
 import { recordBytes, SEGMENT_HEADER_BYTES } from '../cache/block-file.js'
 import { type ErasableKvCache, openKvCache } from '../cache/kv-cache.js'
@@ -9,20 +10,37 @@ import { BLOCK_TOKENS } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 import { memoryFiles } from './memory-files.js'
 import { NAME_TOKENS, type References, type SimulatedRequest } from './references.js'
+import { createRouting, type RouterName, type Routing } from './routing.js'
 
 export interface SimulationOptions {
-  /** Blocks of 64 tokens in host memory. */
+  /** Blocks of 64 tokens in host memory, of each backend. */
   readonly memoryBlocks: number
-  /** Blocks on disk; absent: no disk. */
+  /** Blocks on disk, of each backend; absent: no disk. */
   readonly diskBlocks?: number
   /** A kind of cache/evictor. */
   readonly evictor: string
+  /** Absent: one. */
+  readonly backends?: number
+  /** Absent: by turns, which is nothing where there is one backend. */
+  readonly router?: RouterName
+}
+
+/** How fast a backend computes; what a simulation says of time is this and no more. */
+export interface SimulationPace {
+  /** Prompt tokens a second, one prompt at a time. */
+  readonly rate: number
 }
 
 export interface TurnHits {
   readonly turn: number
   readonly requests: number
   readonly hitRate: number
+}
+
+export interface BackendLoad {
+  readonly requests: number
+  readonly promptTokens: number
+  readonly computedTokens: number
 }
 
 export interface Simulation extends SimulationOptions {
@@ -38,32 +56,54 @@ export interface Simulation extends SimulationOptions {
   readonly evictedBlocks: number
   /** By turn of the conversation, the first 32; none where the trace names no conversations. */
   readonly turns: readonly TurnHits[]
+  /** Of each backend, where there are several. */
+  readonly loads?: readonly BackendLoad[]
 }
+
+/** What came of one request: its place in the trace, blocks that were there, and when it would have its first token. */
+export type SeenRequest = (index: number, hits: number, ttftMs: number) => void
 
 /** Turns that are told apart. */
 const MOST_TURNS = 32
 /** Segments that a disk is split into. */
 const SEGMENTS = 64
 const FEWEST_DISK_BLOCKS = 8
+/** Tokens a second of a backend, where nothing is said: a large model on one accelerator. */
+export const USUAL_RATE = 8000
 
 /** Stands still: what a simulation would wait for has happened when it is asked. */
 const stillClock: Clock = { now: () => 0, after: () => () => undefined }
 
+export interface SimulationWatch {
+  readonly pace?: SimulationPace
+  readonly seen?: SeenRequest
+}
+
 /** @throws Error where the evictor is not known or the disk is smaller than eight blocks. */
-export async function simulate(references: References, options: SimulationOptions): Promise<Simulation> {
-  const { memoryBlocks, diskBlocks, evictor } = options
-  const cache = await openKvCache(
+export async function simulate(
+  references: References,
+  options: SimulationOptions,
+  { pace = { rate: USUAL_RATE }, seen = () => undefined }: SimulationWatch = {},
+): Promise<Simulation> {
+  const { backends = 1, router = 'round-robin' } = options
+  const caches: ErasableKvCache[] = []
+  try {
+    for (let i = 0; i < backends; i++) caches.push(await openCache(options))
+    const routing = createRouting(references, { router, backends, ...pace })
+    return await new Run({ caches, references, options, routing, rate: pace.rate, seen }).all()
+  } finally {
+    for (const cache of caches) await cache.close()
+  }
+}
+
+async function openCache({ memoryBlocks, diskBlocks, evictor }: SimulationOptions): Promise<ErasableKvCache> {
+  return await openKvCache(
     {
       ...{ blockBytes: 0, memoryBytes: 0, memoryBlocks, evictor, restore: 'always' as const },
       ...(diskBlocks !== undefined && { disk: diskOf(diskBlocks) }),
     },
     { clock: stillClock, files: memoryFiles() },
   )
-  try {
-    return await new Run(cache, references, options).all()
-  } finally {
-    await cache.close()
-  }
 }
 
 function diskOf(blocks: number): DiskOptions {
@@ -75,28 +115,39 @@ function diskOf(blocks: number): DiskOptions {
   return { folder: '/simulated', capacityBytes, segmentBytes, keepFreeBytes: 0 }
 }
 
+interface RunParts {
+  readonly caches: readonly ErasableKvCache[]
+  readonly references: References
+  readonly options: SimulationOptions
+  readonly routing: Routing
+  readonly rate: number
+  readonly seen: SeenRequest
+}
+
 class Run {
-  readonly #cache: ErasableKvCache
-  readonly #references: References
-  readonly #options: SimulationOptions
+  readonly #parts: RunParts
   /** The request's tokens; only each block's first few ever differ from 0. */
   #tokens = new Int32Array(BLOCK_TOKENS)
   readonly #turns = new Map<number, { requests: number; hits: number; asked: number }>()
+  readonly #loads: { requests: number; promptTokens: number; computedTokens: number }[]
+  /** When each backend has computed what it has, in ms of the trace's time. */
+  readonly #busyUntil: number[]
   #memoryHits = 0
   #diskHits = 0
 
-  constructor(cache: ErasableKvCache, references: References, options: SimulationOptions) {
-    this.#cache = cache
-    this.#references = references
-    this.#options = options
+  constructor(parts: RunParts) {
+    this.#parts = parts
+    this.#loads = parts.caches.map(() => ({ requests: 0, promptTokens: 0, computedTokens: 0 }))
+    this.#busyUntil = parts.caches.map(() => 0)
   }
 
   async all(): Promise<Simulation> {
-    const { requests, count } = this.#references
-    for (const request of requests) await this.#request(request)
+    const { references, options, caches } = this.#parts
+    const { requests, count } = references
+    for (const [index, request] of requests.entries()) await this.#request(request, index)
     const hits = this.#memoryHits + this.#diskHits
     return {
-      ...this.#options,
+      ...options,
       requests: requests.length,
       references: count,
       memoryHits: this.#memoryHits,
@@ -104,7 +155,9 @@ class Run {
       hitRate: count === 0 ? 0 : hits / count,
       promptTokens: requests.reduce((sum, { promptTokens }) => sum + promptTokens, 0),
       reusedTokens: hits * BLOCK_TOKENS,
-      evictedBlocks: this.#cache.status().reduce((sum, { evictedBlocks }) => sum + evictedBlocks, 0),
+      evictedBlocks: caches
+        .flatMap((cache) => cache.status())
+        .reduce((sum, { evictedBlocks }) => sum + evictedBlocks, 0),
       turns: [...this.#turns]
         .sort(([a], [b]) => a - b)
         .map(([turn, each]) => ({
@@ -112,36 +165,64 @@ class Run {
           requests: each.requests,
           hitRate: each.asked === 0 ? 0 : each.hits / each.asked,
         })),
+      ...(caches.length > 1 && { loads: this.#loads }),
     }
   }
 
-  async #request({ nodes, promptTokens, turn }: SimulatedRequest): Promise<void> {
-    const { root } = this.#references
-    const hashes = Array.from(nodes, (node) => this.#references.hashes[node]!)
+  async #request(request: SimulatedRequest, index: number): Promise<void> {
+    const { routing, seen } = this.#parts
+    const at = routing.place(request)
+    const hits = await this.#serve(this.#parts.caches[at]!, request)
+    this.#count(request.turn, hits, request.nodes.length)
+    const cachedTokens = hits * BLOCK_TOKENS
+    const ttftMs = this.#compute(at, request, cachedTokens)
+    routing.served({ cachedTokens, ttftMs })
+    seen(index, hits, ttftMs)
+  }
+
+  /** Through the cache; returns the blocks that were there. */
+  async #serve(cache: ErasableKvCache, { nodes, promptTokens }: SimulatedRequest): Promise<number> {
+    const { references, options } = this.#parts
+    const { root } = references
+    const hashes = Array.from(nodes, (node) => references.hashes[node]!)
     const tokens = this.#tokensOf(nodes)
     // As the engine does: the last token of a prompt is always computed.
     const maxBlocks = Math.max(0, Math.floor((promptTokens - 1) / BLOCK_TOKENS))
-    const lease = await this.#cache.acquire({
+    const lease = await cache.acquire({
       ...{ chain: { root, hashes }, tokens, priority: 'interactive' as const, resident: 0, maxBlocks },
     })
-    this.#count(turn, lease.ready, nodes.length)
+    const hits = lease.ready
     this.#memoryHits += lease.found.memory
     this.#diskHits += lease.found.disk
-    const { memoryBlocks, diskBlocks } = this.#options
+    const { memoryBlocks, diskBlocks } = options
     // What waits to be written cannot be evicted: the disk gets its turn before that is all of the memory.
     const pause = diskBlocks === undefined ? Number.POSITIVE_INFINITY : Math.max(1, memoryBlocks >> 2)
     for (let i = lease.ready, done = 1; i < hashes.length; i++, done++) {
       lease.commit(i, hashes[i]!, tokens.subarray(i * BLOCK_TOKENS, (i + 1) * BLOCK_TOKENS), () => undefined)
-      if (done % pause === 0) await this.#cache.flush()
+      if (done % pause === 0) await cache.flush()
     }
     lease.release()
-    if (diskBlocks !== undefined) await this.#cache.flush()
+    if (diskBlocks !== undefined) await cache.flush()
+    return hits
+  }
+
+  /** Behind what the backend has to compute already; returns the milliseconds to the first token. */
+  #compute(at: number, request: SimulatedRequest, cachedTokens: number): number {
+    const arrivedAt = request.at * 1000
+    const computedTokens = request.promptTokens - cachedTokens
+    const load = this.#loads[at]!
+    load.requests++
+    load.promptTokens += request.promptTokens
+    load.computedTokens += computedTokens
+    const endsAt = Math.max(this.#busyUntil[at]!, arrivedAt) + (computedTokens / this.#parts.rate) * 1000
+    this.#busyUntil[at] = endsAt
+    return endsAt - arrivedAt
   }
 
   #tokensOf(nodes: Uint32Array): Int32Array {
     const length = nodes.length * BLOCK_TOKENS
     if (this.#tokens.length < length) this.#tokens = new Int32Array(2 * length)
-    const { names } = this.#references
+    const { names } = this.#parts.references
     for (let i = 0; i < nodes.length; i++) {
       const from = nodes[i]! * NAME_TOKENS
       for (let j = 0; j < NAME_TOKENS; j++) this.#tokens[i * BLOCK_TOKENS + j] = names[from + j]!
