@@ -175,6 +175,7 @@ const DOORS: Readonly<Record<string, RegExp>> = {
   commander: /^main\.ts$/,
   undici: /^backend\/remote\//,
   zeromq: /^backend\/kv-events\//,
+  libsql: /^session\/log\/sqlite-database\.ts$/,
   iovalkey: /^router\/shared\.ts$/,
 }
 

@@ -9,7 +9,7 @@ import { createChainMemo } from './cache/chain.js'
 import type { Chain, Root } from './core/block.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
-import type { ChatMessage, GenerateRequest, Job, Prompt } from './core/request.js'
+import type { ChatMessage, GenerateRequest, Job, Prompt, ToolDefinition } from './core/request.js'
 import type { Reason, TurnArchive, TurnRecorder } from './explain/contract.js'
 import { callConstraint } from './prompt/call-constraint.js'
 import type {
@@ -22,23 +22,22 @@ import type {
 } from './prompt/contract.js'
 import { echoing } from './prompt/echo.js'
 import type { HygieneRule } from './prompt/hygiene/hygiene.js'
-import { reasoningApart } from './prompt/inline-reasoning.js'
 import { pinsOf } from './prompt/pins.js'
-import { asSent } from './prompt/retention/as-sent.js'
-import { requireReasoning } from './prompt/retention/required.js'
 import { type EncodedPrompt, encodePieces, splice } from './prompt/splice.js'
 import { splitEvents } from './prompt/split-events.js'
+import { stableTokens } from './prompt/stable-tokens.js'
 import { catalogueOf, type QuickCatalogue } from './quick/catalogue.js'
 import type { RenderChange } from './quick/fork-text.js'
 import { jobApart, planQuick, type QuickJob, type QuickRun } from './quick/quick.js'
 import { modelNamed } from './router/model-names.js'
 import { type RouteLimits, route } from './router/router.js'
 import { metered, type TenantLimits } from './router/tenant-limits.js'
-import { type Recalled, recall } from './session/recall.js'
+import { asLogged, asTold, countedChat, isSide, scopeOf, shownChat, worksWithTools } from './serve-messages.js'
+import type { Rendering, Sending, TurnRunner, TurnTry } from './session/contract.js'
+import type { Recalled } from './session/recall.js'
 import type { ReplyStore } from './session/replies.js'
 import { recordReplies } from './session/reply-recorder.js'
 import type { SessionFacts, SessionFactsTable } from './session/session-facts.js'
-import type { TranscriptScope } from './session/transcript.js'
 
 /** A model with all that turns a request into a job for it. */
 export interface ModelParts extends ServedModel {
@@ -64,6 +63,8 @@ export interface ServeParts {
   readonly quotas?: TenantLimits | undefined
   /** What is remembered of sessions; absent: nothing. */
   readonly sessions?: SessionFactsTable
+  /** Turns of sessions whose log is kept; absent: none is. */
+  readonly turns?: TurnRunner
   /** Answers as they were sampled; absent: none is kept. */
   readonly replies?: ReplyStore
   /** Applied in this order to what is rendered. */
@@ -78,26 +79,45 @@ const TAIL_CHARS = 256
 /** Chains of the last prompts, some sixty of 100,000 tokens: a turn hashes its new blocks only. */
 const CHAIN_MEMO_BYTES = 32 * 1024 * 1024
 
-export function createService(parts: ServeParts): Service {
+/** Chats as they are shown and rendered, for whoever shows them again. */
+export interface ChatRenderer {
+  shown(model: string, prompt: WholeChat): WholeChat
+  render(model: string, shown: WholeChat, rendering: Rendering): string
+}
+
+type WholeChat = Extract<Prompt, { kind: 'chat' }>
+
+export function createService(parts: ServeParts): Service & ChatRenderer {
   const resolve = modelNamed(parts.models, parts.aliases)
   const chainOf = createChainMemo(CHAIN_MEMO_BYTES)
 
-  async function* generate(asked: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
+  /** A turn of a session whose log is kept is compiled from it first, and comes back along the same path. */
+  function generate(asked: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent> {
+    if (asked.logged === undefined) return path(asked, signal)
+    if (parts.turns === undefined) throw new RefrainError('unsupported_parameter', NO_SESSIONS, { param: 'session' })
+    return parts.turns.run(asked, path, signal) //                conflict, session_limit, compaction_rejected
+  }
+
+  async function* path(
+    asked: GenerateRequest,
+    signal: AbortSignal,
+    turn?: TurnTry,
+  ): AsyncGenerator<GenerateEvent, void> {
     const model = resolve(asked.model || undefined) //            model_not_found
-    const tidy = tidied(asked, model, parts.hygiene)
-    const recalled = await recalledIn(tidy, model, parts.replies)
-    const request = retained(tidy, model, recalled) //            reasoning_missing
+    const { request, recalled } = await (turn === undefined ? asTold : asLogged)(asked, model, parts) // reasoning_missing
     const facts = factsOf(request, model, parts.sessions)
-    const keepTools = facts?.keepTools(request, systemOf(request.prompt))
-    const frozen = { ...(facts && { date: facts.dateFor(request) }), ...(keepTools && { keepTools }) }
+    const keepTools = turn === undefined ? facts?.keepTools(request, systemOf(request.prompt)) : undefined
+    const date = turn?.date ?? facts?.dateFor(request)
+    const frozen = { ...(date && { date }), ...(keepTools && { keepTools }) }
     const rendered = render(request.prompt, model, frozen) //     template_failed
     const prompt = await encoded(rendered, request.prompt, { model, recalled }) // invalid_request (ids outside of the vocabulary)
     const quick = quickOf(request, { model, rendered, prompt, frozen }) // invalid_request, by task
     const { tokens } = quick?.job ?? prompt
     checkIds(request, model) //                                   invalid_request
     const tail = (rendered?.text ?? '').slice(-TAIL_CHARS)
-    const shown = { request, formats: model.formats, tail, keepsTools: keepTools !== undefined }
-    const constraint = callConstraint(shown) //                   invalid_request, unsupported_parameter
+    const callable = turn === undefined ? request : withTools(request, turn.callable)
+    const choosing = { request: callable, formats: model.formats, tail, keepsTools: keepTools !== undefined }
+    const constraint = callConstraint(choosing) //                invalid_request, unsupported_parameter
     const maxTokens = room(request, tokens, model) //             context_length_exceeded
     const chain = chainOf(model.root(request), tokens)
     const visible = request.prompt.kind === 'chat' && { visibleSpecials: model.visibleSpecials }
@@ -118,7 +138,12 @@ export function createService(parts: ServeParts): Service {
     const { backend } = route(job, parts.fleet, parts.limits) //  engine_failed, queue_full
     const places = recalled && { places: recalled.places }
     const placed = { model: model.name, backend: backend.name, tokens, chain, rendered, ...places }
-    const watch = parts.explain?.record({ request, ...placed, tokenizer: model.tokenizer, template: model.template })
+    const stable = turn && rendered && { stableTokens: stableOf(request, { rendered, prompt, turn }) }
+    const blocks = (answer: readonly number[]) => chainOf(chain.root, behind(tokens, answer)).hashes
+    const sending = { ...stable, backend: backend.name, blocks }
+    await turn?.sending({ ...sendingOf(request, { rendered, date }), ...sending }) // context_mismatch
+    const explained = { request, ...placed, ...stable, tokenizer: model.tokenizer, template: model.template }
+    const watch = parts.explain?.record(explained)
     const ran = backend.generate(job, signal) //                  what the backend throws comes up in the loop
     const own =
       parts.quotas === undefined ? ran : metered(ran, (used) => parts.quotas?.settle(request.tenant.name, used))
@@ -127,9 +152,10 @@ export function createService(parts: ServeParts): Service {
     const events = quick === undefined ? own : quick.answer(own, signal, apart)
     if (request.echo) yield* echoing(events, request.n, rendered?.text ?? model.tokenizer.decode(tokens))
     else {
-      const split = splitEvents(events, request, { formats: model.formats, tail })
-      const told = recorded(split, request, { model, recalled, rendered, replies: parts.replies })
-      yield* watch === undefined ? told : watch(told)
+      const split = splitEvents(events, callable, { formats: model.formats, tail })
+      const kept = recorded(split, request, { model, recalled, rendered, replies: parts.replies })
+      const told = watch === undefined ? kept : watch(kept)
+      yield* turn === undefined ? told : turn.logged(told)
     }
   }
 
@@ -137,12 +163,15 @@ export function createService(parts: ServeParts): Service {
     models: parts.models,
     resolve,
     generate,
+    shown: (name, prompt) => shownChat(prompt, resolve(name)),
+    render(name, { kind, messages, tools }, { date, ...rendering }) {
+      const dated = date === undefined ? {} : { date: new Date(date) }
+      return (render({ kind, messages, tools, ...rendering }, resolve(name), dated) as Rendered).text
+    },
     async tokenize(served, input) {
       const model = resolve(served.name)
       if (input.kind === 'text') return encodedText(model, input.text, { special: 'text', bos: input.bos })
-      const { retention = asSent } = model.formats
-      const tidied = reasoningApart(tidy(input.messages, parts.hygiene), model.formats)
-      const messages = retention.retain(tidied, { tools: worksWithTools(input) })
+      const messages = countedChat(input, model, parts.hygiene)
       const { text } = render({ ...input, messages }, model) as Rendered
       return encodedText(model, text, CHAT)
     },
@@ -155,6 +184,48 @@ export function createService(parts: ServeParts): Service {
     spellingOf: (served, id) => resolve(served.name).tokenizer.spellingOf(id),
     ...(parts.explain && { explainMiss: missReasons(parts.explain) }),
   }
+}
+
+const NO_SESSIONS = "'session' cannot be honoured: sessions are not logged here (sessions.log.store)"
+
+/** A chat whose model may call `tools`, be they where they are. */
+function withTools(request: GenerateRequest, tools: readonly ToolDefinition[]): GenerateRequest {
+  const { prompt } = request
+  return prompt.kind !== 'chat' || prompt.tools === tools ? request : { ...request, prompt: { ...prompt, tools } }
+}
+
+function behind(tokens: Int32Array, answer: readonly number[]): Int32Array {
+  const all = new Int32Array(tokens.length + answer.length)
+  all.set(tokens)
+  all.set(answer, tokens.length)
+  return all
+}
+
+interface Standing {
+  readonly rendered: Rendered
+  readonly prompt: EncodedPrompt
+  readonly turn: TurnTry
+}
+
+/** Tokens of a logged session's prompt that are there in the next turn too. */
+function stableOf({ prompt: chat }: GenerateRequest, { rendered, prompt, turn }: Standing): number {
+  const messages = chat.kind === 'chat' ? chat.messages.length : 0
+  return stableTokens({ rendered, prompt }, { messages, tail: turn.tailMessages })
+}
+
+/** What the log of a session is told of a prompt, but for its tokens. */
+function sendingOf(
+  { prompt }: GenerateRequest,
+  { rendered, date }: { readonly rendered: Rendered | undefined; readonly date: Date | undefined },
+): Pick<Sending, 'prompt' | 'text' | 'rendering'> {
+  if (prompt.kind !== 'chat' || rendered === undefined) throw new Error('a session is a chat')
+  const { thinking, templateValues } = prompt
+  const rendering: Rendering = {
+    ...(date && { date: date.toISOString() }),
+    ...(thinking && { thinking }),
+    ...(templateValues !== undefined && { templateValues }),
+  }
+  return { prompt, text: rendered.text, rendering }
 }
 
 /** The reasons in the words of Anthropic's API, which knows of no other than what the client changed. */
@@ -183,19 +254,6 @@ function missReasons(explain: Pick<TurnArchive, 'compare'>): NonNullable<Service
   }
 }
 
-/** A chat without what clients put in front of it and change from request to request, reasoning in its own place. */
-function tidied(request: GenerateRequest, { formats }: ModelParts, rules?: readonly HygieneRule[]): GenerateRequest {
-  const { prompt } = request
-  if (prompt.kind !== 'chat') return request
-  const tidied = tidy(prompt.messages, rules)
-  const messages = prompt.continueFinal === true ? tidied : reasoningApart(tidied, formats)
-  return messages === prompt.messages ? request : { ...request, prompt: { ...prompt, messages } }
-}
-
-function tidy(messages: readonly ChatMessage[], rules: readonly HygieneRule[] = []): readonly ChatMessage[] {
-  return rules.reduce((left, rule) => rule.apply(left), messages)
-}
-
 function factsOf(
   { session, parentSession, tenant }: GenerateRequest,
   { name }: ModelParts,
@@ -216,11 +274,6 @@ function systemOf(prompt: Prompt): string {
     .join('\n')
 }
 
-/** Side requests leave nothing behind. */
-function isSide({ requestClass }: GenerateRequest): boolean {
-  return requestClass === 'auxiliary' || requestClass === 'compaction'
-}
-
 /** What of this request and of the session's past is kept: nothing of a side request, nothing that the client left behind. */
 function keeping(
   request: GenerateRequest,
@@ -231,47 +284,6 @@ function keeping(
   const tools = prompt.kind === 'chat' ? prompt.tools : []
   const deadBranch = facts?.settle({ request, chain, tools, system: systemOf(prompt) })
   return { ...(isSide(request) && pinTtlMs === undefined && { transient: true }), ...(deadBranch && { deadBranch }) }
-}
-
-/** A chat's messages with the answers in them as they were generated; undefined where nothing is kept. */
-async function recalledIn(
-  request: GenerateRequest,
-  model: ModelParts,
-  store: ReplyStore | undefined,
-): Promise<Recalled | undefined> {
-  const { prompt, session } = request
-  if (store === undefined || prompt.kind !== 'chat') return undefined
-  return recall(prompt.messages, {
-    store,
-    scope: scopeOf(request, model),
-    fillReasoning: worksWithTools(prompt),
-    continueFinal: prompt.continueFinal === true,
-    ...(session !== undefined && { session }),
-  })
-}
-
-function scopeOf({ tenant, cacheSalt }: GenerateRequest, { name }: ModelParts): TranscriptScope {
-  return { tenantSalt: tenant.salt, model: name, ...(cacheSalt !== undefined && { cacheSalt }) }
-}
-
-type Chat = Pick<Extract<Prompt, { kind: 'chat' }>, 'messages' | 'tools'>
-
-/** A chat has tools for as long as there are calls in it: compaction requests send no definitions. */
-function worksWithTools({ tools, messages }: Chat): boolean {
-  return tools.length > 0 || messages.some(({ role, toolCalls = [] }) => role === 'tool' || toolCalls.length > 0)
-}
-
-/** The chat as the model is shown it: by the rule that its card names. @throws RefrainError `reasoning_missing`. */
-function retained(request: GenerateRequest, { formats }: ModelParts, recalled?: Recalled): GenerateRequest {
-  const { prompt } = request
-  if (prompt.kind !== 'chat') return request
-  const { retention = asSent, strictReasoning = false } = formats
-  const messages = recalled?.messages ?? prompt.messages
-  const tools = worksWithTools(prompt)
-  if (strictReasoning && tools && !isSide(request) && prompt.thinking?.enabled !== false) {
-    requireReasoning(messages, { retention, isKnown: (i) => recalled?.replies[i] !== undefined })
-  }
-  return { ...request, prompt: { ...prompt, messages: retention.retain(messages, { tools }) } }
 }
 
 /** What of the rendering is not the request's to say. */

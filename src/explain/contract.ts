@@ -48,6 +48,8 @@ export interface TurnFacts {
   /** Held on to, so nobody may change them. */
   readonly tokens: Int32Array
   readonly chain: Chain
+  /** Tokens of the prompt that the next turn is to have too; what stands behind them is written anew. Undefined: all. */
+  readonly stableTokens?: number
 }
 
 /** What serve.ts holds. */

@@ -88,10 +88,7 @@ export interface Sessions {
   /** @throws RefrainError `model_not_found`, `session_limit`. */
   create(tenant: Tenant, session: NewSession): Promise<SessionState>
   get(tenant: Tenant, id: string): Promise<SessionState>
-  list(
-    tenant: Tenant,
-    page: { readonly before?: number; readonly limit: number },
-  ): Promise<readonly SessionRecord[]>
+  list(tenant: Tenant, page: { readonly before?: number; readonly limit: number }): Promise<readonly SessionRecord[]>
   /**
    * Events whose `key` is there already are those that are there.
    * @throws RefrainError `conflict` where the log does not stand at `expected` or a turn is running; `session_limit`,
@@ -151,15 +148,14 @@ type Chat = Extract<Prompt, { kind: 'chat' }>
 
 /** What is about to be sent. */
 export interface Sending {
-  /** The chat as it came out of the path, before any retention. */
+  /** The chat as it was rendered. */
   readonly prompt: Chat
   /** The rendered text. */
   readonly text: string
   /** What it was rendered by. */
   readonly rendering: Rendering
-  /** Of the prompt, without the tail. */
-  readonly stableTokens: number
-  readonly promptTokens: number
+  /** Of the prompt, without the tail. Undefined: it has no place for it. */
+  readonly stableTokens?: number
   readonly backend: string
   /** Names of the blocks that the prompt and, behind it, `answer` fill. */
   blocks(answer: readonly number[]): readonly BlockHash[]
@@ -171,8 +167,6 @@ export interface Rendering {
   readonly date?: string
   readonly thinking?: Chat['thinking']
   readonly templateValues?: string
-  /** Of the template's source or kind. */
-  readonly template: string
 }
 
 /** One try of a turn. */
@@ -183,6 +177,8 @@ export interface TurnTry {
   readonly date: Date
   /** Messages of the prompt that are no part of the stable prefix, from the end. */
   readonly tailMessages: number
+  /** What may be called: the prompt's tools, and what was told behind the history. */
+  readonly callable: readonly ToolDefinition[]
   /**
    * Last before the backend: compares what would be sent with the log and writes it down. @throws RefrainError
    * `context_mismatch`, `conflict`.
@@ -207,10 +203,12 @@ export interface TurnRunner {
 
 /** Given by compose.ts. */
 export interface SessionPorts {
-  /** The model's own name, window and rule of retention. @throws RefrainError `model_not_found`. */
-  model(name: string): { readonly name: string; readonly contextLength: number }
-  /** The text of a chat as the path renders it. */
-  render(model: string, prompt: Chat, rendering: Rendering): string
+  /** The model's own name and window; `retention`: of its card. @throws RefrainError `model_not_found`. */
+  model(name: string | undefined): { readonly name: string; readonly contextLength: number; readonly retention: string }
+  /** The chat as the path renders it: by the model's rule of retention. */
+  shown(model: string, prompt: Chat): Chat
+  /** The text of a chat that is shown, as the path renders it. */
+  render(model: string, shown: Chat, rendering: Rendering): string
   countTokens(model: string, text: string): number
   generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent>
   /** Cached blocks, in every tier. */

@@ -75,8 +75,12 @@ export interface SessionLog {
   ): Promise<StoredResult | undefined>
   /** Names of cached blocks that the session's prompts are made of, so that they can be erased with it. */
   noteBlocks(whose: { readonly tenant: string; readonly session: string }, hashes: readonly Uint8Array[]): Promise<void>
-  /** Of a session those that no other session of its tenant has, or of all sessions of a tenant. */
-  blocksOf(whose: { readonly tenant: string; readonly session?: string }): Promise<readonly Uint8Array[]>
+  /** Of a session those that no other session of its tenant has (`which: 'all'`: all of its), or of all sessions of a tenant. */
+  blocksOf(whose: {
+    readonly tenant: string
+    readonly session?: string
+    readonly which?: 'own' | 'all'
+  }): Promise<readonly Uint8Array[]>
   grants(tenant: string): Promise<readonly SourceGrant[]>
   /** Sessions (not erased) whose events rest on the source. */
   setGrant(tenant: string, grant: SourceGrant): Promise<readonly string[]>

@@ -8,6 +8,7 @@ import { erasedBody } from './erased-body.js'
 import type { NewEvent, SessionEvent } from './event.js'
 import { NO_DIGEST } from './event-digest.js'
 import { type Lineage, lineageOf, stretchesOf } from './lineage.js'
+import { forksStand, noSuchPlace } from './log-faults.js'
 import {
   type AppendLimits,
   type EventName,
@@ -127,10 +128,11 @@ class MemoryLog implements SessionLog {
     for (const hash of hashes) blocks.set(Buffer.from(hash).toString('hex'), hash)
   }
 
-  async blocksOf({ tenant, session }: { tenant: string; session?: string }): Promise<readonly Uint8Array[]> {
+  async blocksOf({ tenant, session, which = 'own' }: Parameters<SessionLog['blocksOf']>[0]) {
     const all = this.#ofTenant(tenant)
     if (session === undefined) return [...new Map(all.flatMap(({ blocks }) => [...blocks])).values()]
     const own = this.#of({ tenant, session })
+    if (which === 'all') return [...own.blocks.values()]
     const others = all.filter((each) => each !== own)
     return [...own.blocks].filter(([hex]) => !others.some(({ blocks }) => blocks.has(hex))).map(([, hash]) => hash)
   }
@@ -275,16 +277,4 @@ class MemoryLog implements SessionLog {
       throw new RefrainError('storage_failed', `the log holds ${this.#maxBytes} bytes already (sessions.log.maxBytes)`)
     this.#bytes += bytes
   }
-}
-
-/** Shared with the other stores, so that the same fault reads the same. */
-export function forksStand(session: string, forks: readonly string[]): RefrainError {
-  const some = forks.slice(0, 3).join(', ')
-  return new RefrainError('conflict', `session '${session}' has forks that rest on it (${some}); erase them first`)
-}
-
-export function noSuchPlace(session: string, position: number, at: number): RefrainError {
-  return new RefrainError('invalid_request', `session '${session}' ends at position ${position}, before ${at}`, {
-    param: 'at',
-  })
 }

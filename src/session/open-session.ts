@@ -1,0 +1,198 @@
+// Sessions whose events are in memory: read from the log once, then added to as they are appended. Invariant: what is in
+// memory is what the log has, in its order; a session that a turn holds is not put away.
+
+import { RefrainError } from '../core/errors.js'
+import { type LinkedAbort, linkAbort } from '../core/linked-abort.js'
+import { createIncrementalCompiler } from './compile/compilers.js'
+import type { CompiledContext, IncrementalCompiler } from './compile/contract.js'
+import type { SessionLog, SessionRecord } from './log/contract.js'
+import type { NewEvent, PolicySnapshot, SessionEvent } from './log/event.js'
+import { SessionFold } from './session-fold.js'
+
+/** Events that are read at once. */
+const PAGE = 1000
+
+export interface Whose {
+  readonly tenant: string
+  readonly session: string
+}
+
+const NEVER = new AbortController().signal
+
+/** A turn that runs, or something else that nothing may come between. */
+export interface Hold {
+  /** Also aborted when the session is erased or its sources are revoked meanwhile. */
+  readonly signal: AbortSignal
+  release(): void
+}
+
+export class OpenSession {
+  readonly record: SessionRecord
+  readonly events: SessionEvent[] = []
+  readonly fold = new SessionFold()
+  readonly #log: SessionLog
+  readonly #compiler: IncrementalCompiler
+  /** Appends follow each other, so that events are added here in the log's order. */
+  #last: Promise<unknown> = Promise.resolve()
+  #held: { readonly stop: LinkedAbort; readonly released: Promise<void> } | undefined
+  #closed = false
+  readonly #noted = new Set<string>()
+
+  constructor(record: SessionRecord, log: SessionLog) {
+    this.record = record
+    this.#log = log
+    this.#compiler = createIncrementalCompiler()
+  }
+
+  get whose(): Whose {
+    return { tenant: this.record.tenant, session: this.record.id }
+  }
+
+  get position(): number {
+    return this.events.at(-1)?.position ?? 0
+  }
+
+  get isHeld(): boolean {
+    return this.#held !== undefined
+  }
+
+  /** All events of the log up to `position`. */
+  async load(position = this.record.position): Promise<void> {
+    const { tenant, id } = this.record
+    while (this.position < position) {
+      const limit = Math.min(PAGE, position - this.position)
+      const page = await this.#log.read(tenant, id, { from: this.position + 1, limit })
+      if (page.length === 0) throw new Error(`the log of ${id} ends at ${this.position} of ${position}`)
+      this.#add(page)
+    }
+  }
+
+  /** @throws RefrainError `conflict`. */
+  append(events: readonly NewEvent[], expected?: number): Promise<readonly SessionEvent[]> {
+    const { tenant, session } = this.whose
+    const appended = this.#last.then(async () => {
+      const added = await this.#log.append({ tenant, session, events, ...(expected !== undefined && { expected }) })
+      const [first] = added
+      // It was put away in the meantime, and opened by somebody else.
+      if (first !== undefined && first.position > this.position + 1) await this.load(first.position - 1)
+      this.#add(added)
+      return added
+    })
+    this.#last = appended.catch(() => undefined)
+    return appended
+  }
+
+  compile(policy: PolicySnapshot): CompiledContext {
+    return this.#compiler.compile(policy)
+  }
+
+  /** @throws RefrainError `conflict` where somebody holds it. */
+  hold(signal?: AbortSignal): Hold {
+    if (this.#closed) throw new RefrainError('not_found', `there is no session '${this.record.id}'`)
+    if (this.#held !== undefined) throw new RefrainError('conflict', `a turn of '${this.record.id}' is running`)
+    const stop = linkAbort(signal ?? NEVER)
+    let release = () => {}
+    const released = new Promise<void>((resolve) => {
+      release = resolve
+    })
+    this.#held = { stop, released }
+    return {
+      signal: stop.signal,
+      release: () => {
+        stop.unlink()
+        this.#held = undefined
+        release()
+      },
+    }
+  }
+
+  /** Ends what holds it and waits until it has let go. */
+  async interrupt(why: RefrainError): Promise<void> {
+    while (this.#held !== undefined) {
+      const { stop, released } = this.#held
+      stop.abort(why)
+      await released
+    }
+  }
+
+  /** Those of `hashes` that this process has not noted as the session's. */
+  newBlocks(hashes: readonly string[]): readonly string[] {
+    return hashes.filter((hash) => !this.#noted.has(hash))
+  }
+
+  noted(hashes: readonly string[]): void {
+    for (const hash of hashes) this.#noted.add(hash)
+  }
+
+  /** Nobody may hold it any more. */
+  close(): void {
+    this.#closed = true
+  }
+
+  #add(events: readonly SessionEvent[]): void {
+    for (const event of events) {
+      this.events.push(event)
+      this.fold.add(event)
+    }
+    this.#compiler.append(events)
+  }
+}
+
+export class OpenSessions {
+  readonly #log: SessionLog
+  readonly #max: number
+  /** Least recently used first. */
+  readonly #open = new Map<string, { readonly opening: Promise<OpenSession>; opened?: OpenSession }>()
+
+  /** `max`: sessions in memory. */
+  constructor(log: SessionLog, max: number) {
+    this.#log = log
+    this.#max = max
+  }
+
+  /** @throws RefrainError `not_found`, `erased`. */
+  async open({ tenant, session }: Whose): Promise<OpenSession> {
+    const key = JSON.stringify([tenant, session])
+    const entry: { readonly opening: Promise<OpenSession>; opened?: OpenSession } = this.#open.get(key) ?? {
+      opening: this.#load(tenant, session),
+    }
+    this.#open.delete(key)
+    this.#open.set(key, entry)
+    try {
+      entry.opened = await entry.opening
+    } catch (error) {
+      this.#open.delete(key)
+      throw error
+    }
+    this.#makeRoom(entry.opened)
+    return entry.opened
+  }
+
+  /** Those in memory: of a session, or of all of a tenant's. */
+  async inMemory({ tenant, session }: { readonly tenant: string; readonly session?: string }): Promise<OpenSession[]> {
+    const all = await Promise.allSettled([...this.#open.values()].map(({ opening }) => opening))
+    return all
+      .flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
+      .filter(({ record }) => record.tenant === tenant && (session === undefined || record.id === session))
+  }
+
+  forget({ tenant, session }: Whose): void {
+    this.#open.delete(JSON.stringify([tenant, session]))
+  }
+
+  async #load(tenant: string, id: string): Promise<OpenSession> {
+    const record = await this.#log.session(tenant, id)
+    if (record === undefined) throw new RefrainError('not_found', `there is no session '${id.slice(0, 64)}'`)
+    const opened = new OpenSession(record, this.#log)
+    await opened.load()
+    return opened
+  }
+
+  /** What is still being read was asked for just now. */
+  #makeRoom(kept: OpenSession): void {
+    for (const [key, { opened }] of this.#open) {
+      if (this.#open.size <= this.#max) return
+      if (opened !== undefined && opened !== kept && !opened.isHeld) this.#open.delete(key)
+    }
+  }
+}
