@@ -18,7 +18,8 @@ export function startLog(level: LogLevel, write?: (line: string) => void): Log {
   const destination = write === undefined ? pino.destination({ fd: 2, sync: false }) : { write }
   const logger = pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, destination)
   const stopRequests = requestSettled.subscribe((request) => {
-    logger[request.status >= 500 ? 'error' : 'info'](requestLine(request), 'request')
+    const as = request.status >= 500 ? 'error' : 'info'
+    if (logger.isLevelEnabled(as)) logger[as](requestLine(request), 'request')
   })
   const stopNotes = note.subscribe(({ level: noteLevel, text, detail }) => logger[noteLevel](detail ?? {}, text))
   return {

@@ -14,6 +14,7 @@ import {
   stepDone,
   turnMissed,
 } from '../core/signals.js'
+import { Batches } from './batches.js'
 
 /** What is asked when metrics are scraped. */
 export interface Load {
@@ -82,14 +83,15 @@ const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 /** Starts to count. `load` and what `gauged` has are asked at every scrape. */
 export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): Metrics {
   const registry = new Registry()
+  const batches = new Batches()
   const stops = [
-    countRequests(registry),
+    countRequests(registry, batches),
     countCache(registry),
     countSteps(registry),
-    countPhases(registry),
+    countPhases(registry, batches),
     countMisses(registry),
     countQuick(registry),
-    ...(fleet === undefined ? [] : [countAttempts(registry)]),
+    ...(fleet === undefined ? [] : [countAttempts(registry, batches)]),
     countKvEvents(registry),
   ]
   const registers = [registry]
@@ -98,6 +100,7 @@ export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): M
   const showFleet = fleet === undefined ? () => undefined : fleetGauges(registry, fleet)
   const showTiers = tiers === undefined ? async () => undefined : tierGauges(registry, tiers)
   const show = async () => {
+    batches.drain()
     showFleet()
     await showTiers()
     const now = load()
@@ -178,7 +181,7 @@ function fleetGauges(registry: Registry, fleet: FleetGauges): () => void {
   }
 }
 
-function countRequests(registry: Registry): () => void {
+function countRequests(registry: Registry, batches: Batches): () => void {
   const registers = [registry]
   const requests = new Counter({
     name: 'refrain_requests_total',
@@ -222,7 +225,7 @@ function countRequests(registry: Registry): () => void {
     buckets: TOKENS,
     registers,
   })
-  return requestSettled.subscribe((request) => {
+  return batches.subscribe(requestSettled, (request) => {
     const { tenant, working, memory, disk, computed, ttftMs, completionTokens, durationMs } = request
     requests.inc({ route: request.route, status: request.status, error: request.error ?? '' })
     for (const [source, tokens] of Object.entries({ working, memory, disk, computed })) {
@@ -279,7 +282,7 @@ function countSteps(registry: Registry): () => void {
 }
 
 /** Phases of the embedded engine, and the wait for a backend of a fleet. */
-function countPhases(registry: Registry): () => void {
+function countPhases(registry: Registry, batches: Batches): () => void {
   const phase = (name: string, help: string) =>
     new Histogram({ name: `refrain_${name}_seconds`, help, buckets: SECONDS, registers: [registry] })
   const queue = phase('queue', 'Until a request is admitted; in a fleet, until a backend is chosen that has room.')
@@ -291,7 +294,7 @@ function countPhases(registry: Registry): () => void {
       if (restoreMs !== undefined) restore.observe(restoreMs / 1000)
       if (prefillMs !== undefined) prefill.observe(prefillMs / 1000)
     }),
-    attemptSettled.subscribe(({ routeMs }) => queue.observe(routeMs / 1000)),
+    batches.subscribe(attemptSettled, ({ routeMs }) => queue.observe(routeMs / 1000)),
   ]
   return () => {
     for (const stop of stops) stop()
@@ -316,7 +319,7 @@ function countMisses(registry: Registry): () => void {
 }
 
 /** What backends of a fleet made of what they got. */
-function countAttempts(registry: Registry): () => void {
+function countAttempts(registry: Registry, batches: Batches): () => void {
   const registers = [registry]
   const attempts = new Counter({
     name: 'refrain_backend_attempts_total',
@@ -330,7 +333,7 @@ function countAttempts(registry: Registry): () => void {
     labelNames: ['backend', 'source'],
     registers,
   })
-  return attemptSettled.subscribe(({ backend, outcome, predictedHitTokens, cachedTokens }) => {
+  return batches.subscribe(attemptSettled, ({ backend, outcome, predictedHitTokens, cachedTokens }) => {
     attempts.inc({ backend, outcome })
     if (cachedTokens === undefined) return
     hits.inc({ backend, source: 'predicted' }, predictedHitTokens)

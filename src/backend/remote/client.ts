@@ -5,13 +5,7 @@
 import { readFileSync } from 'node:fs'
 import { type Dispatcher, Pool } from 'undici'
 import { Connections, IDLE_MS } from './connections.js'
-import {
-  type Client,
-  type ClientOptions,
-  type Incoming,
-  RemoteFault,
-  type RemoteTls,
-} from './contract.js'
+import { type Client, type ClientOptions, type Incoming, RemoteFault, type RemoteTls } from './contract.js'
 
 /** Faults of a connection that came before the request could be read. */
 const UNSENT = new Set([

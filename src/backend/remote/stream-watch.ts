@@ -28,6 +28,7 @@ export class StreamWatch {
   #preamble: Buffer[] = []
   #preambleBytes = 0
   #finished = 0
+  #told: Buffer[] = []
   #ended = false
   #usage: Usage | undefined
   begun = false
@@ -49,8 +50,12 @@ export class StreamWatch {
     this.#held = cut === bytes.length ? undefined : bytes.subarray(cut)
     if (cut === 0) return
     const events = cut === bytes.length ? bytes : bytes.subarray(0, cut)
-    if (this.begun && !this.#options.wire.suspect.test(events.toString('latin1'))) this.#options.onEvents(events)
-    else this.#look(events)
+    try {
+      this.#look(events)
+    } finally {
+      // What came before an error is told before it.
+      this.#flush()
+    }
   }
 
   /** The connection closed in good order. @throws RemoteFault where the stream is not complete. */
@@ -70,16 +75,45 @@ export class StreamWatch {
     return data !== undefined && this.#options.wire.see(data).what !== 'garbage'
   }
 
-  /** Event by event. */
+  /** Event by event until content has begun; from then on only at those that are worth it, the others go on as they are. */
   #look(events: Buffer): void {
-    for (let at = 0; at < events.length; ) {
-      const end = eventEnd(events, at)
-      const event = events.subarray(at, end)
-      at = end
-      const data = dataOf(event)
-      if (data === undefined) this.#pass(event)
-      else this.#take(event, this.#options.wire.see(data))
+    let at = 0
+    while (at < events.length && !this.begun) at = this.#lookAt(events, at)
+    if (at === events.length) return
+    const { suspect } = this.#options.wire
+    const text = events.toString('latin1')
+    for (let from = at; ; ) {
+      suspect.lastIndex = from
+      const found = suspect.exec(text)
+      if (found === null) break
+      const start = eventStart(events, found.index, at)
+      if (start > at) this.#tell(at === 0 && start === events.length ? events : events.subarray(at, start))
+      at = this.#lookAt(events, start)
+      from = at
     }
+    if (at < events.length) this.#tell(at === 0 ? events : events.subarray(at))
+  }
+
+  /** Looks at the event that begins at `start`; gives where it ends. */
+  #lookAt(events: Buffer, start: number): number {
+    const end = eventEnd(events, start)
+    const event = events.subarray(start, end)
+    const data = dataOf(event)
+    if (data === undefined) this.#pass(event)
+    else this.#take(event, this.#options.wire.see(data))
+    return end
+  }
+
+  /** What goes on, piece by piece; it is told as one. */
+  #tell(bytes: Buffer): void {
+    this.#told.push(bytes)
+  }
+
+  #flush(): void {
+    const told = this.#told
+    if (told.length === 0) return
+    this.#told = []
+    this.#options.onEvents(told.length === 1 ? (told[0] as Buffer) : Buffer.concat(told))
   }
 
   #take(event: Buffer, seen: Seen): void {
@@ -93,7 +127,7 @@ export class StreamWatch {
         })
       case 'garbage':
         if (!this.begun) throw new RemoteFault('the answer is no stream of this API', { sent: true })
-        this.#options.onEvents(event)
+        this.#tell(event)
         break
       case 'preamble':
         this.#pass(event)
@@ -121,20 +155,19 @@ export class StreamWatch {
   }
 
   #content(event: Buffer): void {
-    const { onFirst, onEvents } = this.#options
     if (!this.begun) {
       this.begun = true
-      onFirst()
-      if (this.#preamble.length > 0) onEvents(Buffer.concat(this.#preamble))
+      this.#options.onFirst()
+      for (const earlier of this.#preamble) this.#tell(earlier)
       this.#preamble = []
     }
-    onEvents(event)
+    this.#tell(event)
   }
 
   /** What is no content goes on once content has begun; until then it may turn out to be another backend's to say. */
   #pass(event: Buffer): void {
     if (this.begun) {
-      this.#options.onEvents(event)
+      this.#tell(event)
       return
     }
     // Comments say that somebody lives; we say so ourselves.
@@ -166,6 +199,15 @@ function eventEnd(bytes: Buffer, start: number): number {
     if (line > start && isBlankAt(bytes, line)) return line + 1
     at = line + 1
   }
+}
+
+/** Where the event begins that `at` is in; `least` begins one. */
+function eventStart(bytes: Buffer, at: number, least: number): number {
+  for (let line = bytes.lastIndexOf(LINE, at - 1); line >= least; line = bytes.lastIndexOf(LINE, line - 1)) {
+    if (line > least && isBlankAt(bytes, line)) return line + 1
+    if (line === 0) break
+  }
+  return least
 }
 
 /** Whether the line that ends at `line` is empty. */

@@ -18,7 +18,7 @@ export interface Seen {
 }
 
 export interface Wire {
-  /** Whether an event in the midst of a stream deserves a look: anything else is content. */
+  /** Found in what deserves a look in the midst of a stream: anything else is content. Global. */
   readonly suspect: RegExp
   see(data: string): Seen
   /** Sent where a complete stream lacks it. */
@@ -29,7 +29,7 @@ const DONE = '[DONE]'
 
 /** Chat Completions and Completions. */
 const openaiWire: Wire = {
-  suspect: /\[DONE\]|"error"|"usage":\s?\{|"finish_reason":\s?"/,
+  suspect: /\[DONE\]|"error"|"usage":\s?\{|"finish_reason":\s?"/g,
   ending: 'data: [DONE]\n\n',
   see(data) {
     if (data === DONE) return { what: 'ending' }
@@ -55,7 +55,7 @@ function hasContent(choice: Json): boolean {
 }
 
 const anthropicWire: Wire = {
-  suspect: /"message_stop"|"error"|"message_delta"/,
+  suspect: /"message_stop"|"error"|"message_delta"/g,
   ending: '',
   see(data) {
     const event = parsed(data)
@@ -78,7 +78,7 @@ const anthropicWire: Wire = {
 }
 
 const responsesWire: Wire = {
-  suspect: /"response\.(completed|incomplete|failed)"|"error"/,
+  suspect: /"response\.(completed|incomplete|failed)"|"error"/g,
   ending: '',
   see(data) {
     if (data === DONE) return { what: 'ending' }
