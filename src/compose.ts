@@ -15,7 +15,7 @@ import type { BlockPublisher } from './backend/kv-events/publisher.js'
 import type { ScriptedDeps, ScriptedOptions } from './backend/scripted.js'
 import { scriptedTemplate } from './backend/scripted-template.js'
 import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
-import { makeRoot, type RootParts } from './cache/chain.js'
+import { isOfTenant, makeRoot, type RootParts } from './cache/chain.js'
 import { systemFiles } from './cache/disk/file-door.js'
 import { formatsOf, type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
 import { type Config, ConfigError } from './config.js'
@@ -25,7 +25,6 @@ import { kindNamed } from './core/kind.js'
 import type { GenerateRequest } from './core/request.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
-import { RootBook } from './dashboard/root-book.js'
 import { createExplainer } from './explain/explainer.js'
 import { announceKernels } from './native/index.js'
 import type { ModelFormats } from './prompt/contract.js'
@@ -72,9 +71,8 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
   const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
-  const book = bookOf(config, root)
   const service = createService({
-    models: [{ ...model, ...reasoningOf(model), root: rootsOf(root, book) }],
+    models: [{ ...model, ...reasoningOf(model), root: rootsOf(root) }],
     aliases: checkedAliases(config.model.aliases, model.name),
     fleet,
     limits: config.limits,
@@ -89,7 +87,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const turns = config.explain.turns > 0 ? explain : undefined
   const { cache } = backend
   const dashboard = createDashboard({
-    ...{ version: VERSION, kind: 'engine', clock, turns, cache, roots: book },
+    ...{ version: VERSION, kind: 'engine', clock, turns, cache, roots: ownersIn(config, root) },
     models: () => [model.name],
     backends: () => [engineState(backend)],
   })
@@ -263,13 +261,16 @@ function scriptedFormats(options: ScriptedOptions): ModelFormats {
   }
 }
 
-/** Whose blocks are whose, as far as the config tells: what an earlier process left on disk is found by it. */
-function bookOf({ tenants }: Config, parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>): RootBook {
-  const book = new RootBook()
-  for (const { name, salt } of tenants.length > 0 ? tenants : [DEFAULT_TENANT]) {
-    book.note(makeRoot({ ...parts, tenantSalt: salt }), name)
+/** Whose blocks are whose: a tenant's roots begin with the one that it has without a salt. */
+function ownersIn({ tenants }: Config, parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>) {
+  const known = (tenants.length > 0 ? tenants : [DEFAULT_TENANT]).map(({ name, salt }) => ({
+    name,
+    root: makeRoot({ ...parts, tenantSalt: salt }),
+  }))
+  return {
+    of: (tenant: string) => known.filter(({ name }) => name === tenant).map(({ root }) => root),
+    ownersOf: (root: Root) => known.filter((each) => isOfTenant(root, each.root)).map(({ name }) => name),
   }
-  return book
 }
 
 function engineState(backend: Backend): BackendState {
@@ -279,17 +280,10 @@ function engineState(backend: Backend): BackendState {
 }
 
 /** Roots by tenant and salt; those without a salt are few and made once. */
-function rootsOf(
-  parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>,
-  book: RootBook,
-): (request: GenerateRequest) => Root {
+function rootsOf(parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>): (request: GenerateRequest) => Root {
   const roots = new Map<string, Root>()
   return ({ tenant, cacheSalt }) => {
-    if (cacheSalt !== undefined) {
-      const root = makeRoot({ ...parts, tenantSalt: tenant.salt, cacheSalt })
-      book.note(root, tenant.name)
-      return root
-    }
+    if (cacheSalt !== undefined) return makeRoot({ ...parts, tenantSalt: tenant.salt, cacheSalt })
     const root = roots.get(tenant.salt) ?? makeRoot({ ...parts, tenantSalt: tenant.salt })
     roots.set(tenant.salt, root)
     return root

@@ -5,7 +5,8 @@
 //
 //   ring.next ..  least recently used  <->  ...  <->  most recently used  .. ring.previous         one ring of each kind
 
-import type { BlockHash, Root } from '../core/block.js'
+import type { HeldBlock } from '../cache/contract.js'
+import type { BlockHash, Chain, Root } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 
 interface Pin {
@@ -32,6 +33,8 @@ export class ScriptedCache {
   /** The blocks of `#spare`. */
   readonly #spares = new Set<Node>()
   readonly #pins = new Map<string, Pin>()
+  /** By the first block of a chain. */
+  readonly #roots = new Map<BlockHash, Root>()
   hits = 0
   misses = 0
   evicted = 0
@@ -142,6 +145,23 @@ export class ScriptedCache {
     return [...this.#pins].map(([id, pin]) => ({ id, blocks: pin.hashes.length, expiresInMs: pin.expiresAt - now }))
   }
 
+  /** Chains that begin as this one does start from its root: for `blocks` alone. */
+  rooted({ root, hashes: [first] }: Chain): void {
+    if (first !== undefined) this.#roots.set(first, root)
+  }
+
+  *blocks(): Generator<HeldBlock> {
+    const known = new Map<BlockHash, Root | undefined>(this.#roots)
+    for (const { hash, parent } of this.#blocks.values()) {
+      const path: BlockHash[] = []
+      let at: BlockHash | undefined = hash
+      for (; at !== undefined && !known.has(at); at = this.#blocks.get(at)?.parent) path.push(at)
+      const root = at && known.get(at)
+      for (const each of path) known.set(each, root)
+      if (root !== undefined) yield { hash, root, parent: parent ?? root, tier: 'memory', uses: 1 }
+    }
+  }
+
   /** Drops all unpinned blocks; returns how many. */
   clear(): number {
     const pinned = this.#pinned()
@@ -176,6 +196,7 @@ export class ScriptedCache {
     unlink(node)
     this.#spares.delete(node)
     this.#blocks.delete(node.hash)
+    this.#roots.delete(node.hash)
   }
 
   #evict(): void {

@@ -4,6 +4,7 @@
 
 import Type from 'typebox'
 import { nextHash } from '../cache/chain.js'
+import { readPrefixTree } from '../cache/prefix-tree.js'
 import { BLOCK_TOKENS, type CacheUsage } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
@@ -114,6 +115,7 @@ export function createScriptedBackend(options: ScriptedPace, deps: ScriptedDeps)
       }),
       unpin: async (id) => cache.unpin(id),
       clear: async () => cache.clear(),
+      tree: (ask) => readPrefixTree([cache.blocks()], ask, () => new Promise((resolve) => setImmediate(resolve))),
       erase: async ({ hashes = [], tenants = [] }) => ({ blocks: cache.erase(hashes, tenants), complete: true }),
     },
     close: async () => {
@@ -145,6 +147,7 @@ class ScriptedRun {
       if (job.deadBranch !== undefined) this.cache.demote(job.deadBranch)
       const by = job.transient === true ? 'side' : 'session'
       const hits = this.cache.acquire(hashes, most, by)
+      this.cache.rooted(job.chain)
       const committed = await this.#prefill(job, hits, signal)
       const memory = hits * BLOCK_TOKENS
       const usage: CacheUsage = { working: 0, memory, disk: 0, computed: promptTokens - memory }

@@ -121,8 +121,8 @@ export interface PrefixNode {
 }
 
 export interface PrefixTreeAsk {
-  /** Of these roots alone. */
-  readonly roots?: readonly Root[]
+  /** Of these tenants alone, by their roots without a salt. */
+  readonly tenants?: readonly Root[]
   /** Nodes at most. */
   readonly nodes: number
 }

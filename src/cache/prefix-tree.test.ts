@@ -49,12 +49,17 @@ test('more than can be shown is counted behind its parent, the lightest first', 
   expect(shown + (tree.nodes[0]?.hidden.blocks ?? 0)).toBe(tree.blocks)
 })
 
-test('asked for some roots, others are not in it', async () => {
+test('asked for some tenants, others are not in it, salts of theirs are', async () => {
   const other = 's'.repeat(32) as Root
   const theirs = [block('x', { root: other }), block('xy', { root: other })]
-  const own = await readPrefixTree([[...chain('ab'), ...theirs]], { nodes: 10, roots: [root] }, atOnce)
-  expect(own.nodes.map((node) => node.root)).toEqual([root])
-  expect(own.blocks).toBe(2)
+  const salted = `${'r'.repeat(16)}${'t'.repeat(16)}` as Root
+  const own = await readPrefixTree(
+    [[...chain('ab'), ...theirs, block('p', { root: salted })]],
+    { nodes: 10, tenants: [root] },
+    atOnce,
+  )
+  expect(own.nodes.map((node) => node.root)).toEqual([root, salted])
+  expect(own.blocks).toBe(3)
   const all = await readPrefixTree([[...chain('ab'), ...theirs]], { nodes: 10 }, atOnce)
   expect(all.nodes.map((node) => node.root).sort()).toEqual([root, other])
 })

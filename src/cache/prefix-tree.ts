@@ -6,6 +6,7 @@
 //               \e-f                  \- [e f]
 
 import type { BlockHash, Root, TierName } from '../core/block.js'
+import { isOfTenant } from './chain.js'
 import type { HeldBlock, PrefixNode, PrefixTree, PrefixTreeAsk } from './contract.js'
 
 /** Blocks between two turns of the event loop: about a millisecond. */
@@ -40,7 +41,7 @@ export async function readPrefixTree(
   pause: Pause,
 ): Promise<PrefixTree> {
   const turn = slices(pause)
-  const { items, complete } = await collect(sources, ask.roots, turn)
+  const { items, complete } = await collect(sources, ask.tenants, turn)
   const { roots, linked } = await link(items, turn)
   return { ...select(roots, ask.nodes), blocks: linked, detachedBlocks: items.size - linked, complete }
 }
@@ -53,16 +54,15 @@ function slices(pause: Pause): () => Promise<void> | undefined {
 
 async function collect(
   sources: readonly Iterable<HeldBlock>[],
-  roots: readonly Root[] | undefined,
+  tenants: readonly Root[] | undefined,
   turn: () => Promise<void> | undefined,
 ) {
-  const wanted = roots && new Set(roots)
   const items = new Map<BlockHash, Item>()
   for (const source of sources) {
     for (const { hash, root, parent, tier, uses } of source) {
       const waits = turn()
       if (waits) await waits
-      if (wanted !== undefined && !wanted.has(root)) continue
+      if (tenants !== undefined && !tenants.some((tenant) => isOfTenant(root, tenant))) continue
       const known = items.get(hash)
       if (known === undefined) {
         if (items.size >= READ_BLOCKS) return { items, complete: false }

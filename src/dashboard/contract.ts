@@ -66,7 +66,7 @@ export interface DashboardSources {
         tree?(ask: PrefixTreeAsk): Promise<PrefixTree>
       }
     | undefined
-  /** Whose blocks are whose. */
+  /** Whose blocks are whose: a tenant's roots without a salt, and the tenants that a root is of. */
   readonly roots?: { of(tenant: string): readonly Root[]; ownersOf(root: Root): readonly string[] }
 }
 

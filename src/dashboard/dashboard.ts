@@ -86,7 +86,7 @@ class Desk implements Dashboard {
     const kept = this.#trees.get(name)
     if (kept !== undefined && clock.now() - kept.at < TREE_MS) return kept.value
     const own = viewer.admin ? undefined : (roots?.of(viewer.name) ?? [])
-    const value = cache.tree({ nodes: TREE_NODES, ...(own && { roots: own }) }).then((tree) =>
+    const value = cache.tree({ nodes: TREE_NODES, ...(own && { tenants: own }) }).then((tree) =>
       treeView(tree, {
         prefixes: this.#sources.turns?.prefixes(viewer) ?? [],
         ownersOf: viewer.admin ? roots?.ownersOf.bind(roots) : undefined,
