@@ -6,6 +6,7 @@ import { join, resolve } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
 import { stringify } from 'yaml'
 import { compose } from './compose.js'
+import { composeCluster, connectToOwner, isOwned, ProcessEnded } from './compose-cluster.js'
 import type { OpenProgress } from './compose-embedded.js'
 import { composeFleet } from './compose-fleet.js'
 import { type Config, ConfigError, environmentValue, loadConfig, maskedConfig } from './config.js'
@@ -34,6 +35,7 @@ interface ConfigFlags {
   readonly scripted?: boolean
   readonly backend?: readonly string[]
   readonly workers?: string
+  readonly processes?: number
 }
 
 const EXIT = { ok: 0, fault: 1, user: 2, interrupted: 130 } as const
@@ -50,12 +52,18 @@ function withConfigFlags(command: Command): Command {
     .option('--scripted', 'no model: answers with the prompt, for tests of clients')
     .option('--backend <url...>', 'no engine: sends requests on to these servers')
     .option('--workers <urls>', 'the same, with commas between')
+    .option('--processes <number>', 'router processes behind the port, for servers elsewhere: fleet.processes', count)
 }
 
 function port(text: string): number {
   const number = Number(text)
   if (/^\d+$/.test(text) && number <= 65535) return number
   throw new InvalidArgumentError('a port is a number from 0 to 65535')
+}
+
+function count(text: string): number {
+  if (/^[1-9]\d{0,2}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError('a number from 1')
 }
 
 function turnNumber(text: string): number {
@@ -71,6 +79,7 @@ function configFrom(flags: ConfigFlags): Config {
     'model.name': flags.model,
     'log.level': flags.logLevel,
     'backend.kind': flags.scripted === true ? 'scripted' : undefined,
+    'fleet.processes': flags.processes,
     backends: backendsOf(flags),
   })
 }
@@ -82,6 +91,7 @@ function backendsOf({ backend = [], workers }: ConfigFlags): readonly { readonly
 }
 
 async function serve(flags: ConfigFlags & { readonly record?: string }): Promise<void> {
+  if (isOwned) return serveOwned()
   const config = configFrom(flags)
   const { record } = flags
   if (record !== undefined && config.backends.length > 0) {
@@ -89,9 +99,16 @@ async function serve(flags: ConfigFlags & { readonly record?: string }): Promise
   }
   const log = startLog(config.log.level)
   log.say('info', 'config', { config: maskedConfig(config) })
+  const again = () => configFrom(flags)
+  const isMany = config.fleet.processes > 1
+  if (isMany && config.backends.length === 0) {
+    throw new ConfigError(
+      'fleet.processes: several processes are for backends elsewhere (--workers); an engine has one',
+    )
+  }
   const program =
     config.backends.length > 0
-      ? await composeFleet(config, { again: () => configFrom(flags) })
+      ? await (isMany ? composeCluster(config, { again }) : composeFleet(config, { again }))
       : await withProgress((progress) =>
           compose(config, { progress, ...(record !== undefined && { record: resolve(record) }) }),
         )
@@ -99,6 +116,25 @@ async function serve(flags: ConfigFlags & { readonly record?: string }): Promise
   const url = await program.start()
   log.say('info', `listening on ${url}`, { url, model: program.model })
   if (process.stderr.isTTY) process.stderr.write(welcome(url, program.model))
+}
+
+/** One of several router processes. Their owner says when they end; a terminal's Ctrl-C comes to all of them. */
+async function serveOwned(): Promise<void> {
+  const { config, owner } = await connectToOwner()
+  const log = startLog(config.log.level)
+  let isEnding = false
+  const end = (drainMs?: number) => {
+    if (isEnding) return
+    isEnding = true
+    program.stop(drainMs).then(() => {
+      log.close()
+      process.exit(EXIT.ok)
+    }, fail)
+  }
+  const program = await composeFleet(config, { owner, onStop: end })
+  process.on('SIGTERM', () => end())
+  process.on('SIGINT', () => undefined)
+  await program.start()
 }
 
 /** The first signal drains, the second ends at once. */
@@ -191,6 +227,7 @@ function welcome(url: string, model: string): string {
 
 /** One line for what the user can mend, the stack for what we must. */
 function fail(error: unknown): never {
+  if (error instanceof ProcessEnded) process.exit(error.exitCode)
   const isUsers = isUserFault(error)
   const text = error instanceof Error ? (isUsers ? error.message : (error.stack ?? error.message)) : String(error)
   process.stderr.write(`refrain: ${text}\n`)
