@@ -4,6 +4,7 @@
 import { setFlagsFromString } from 'node:v8'
 import type { FleetQuick, FleetService } from './api/contract.js'
 import { dashboardRoutes } from './api/dashboard-routes.js'
+import { explainRoutes } from './api/explain-routes.js'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
@@ -19,6 +20,7 @@ import { type Config, ConfigError } from './config.js'
 import { systemClock } from './core/clock.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
+import { createFleetTurns } from './explain/fleet-turns.js'
 import { Fleet, type MemberReport } from './router/fleet.js'
 import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
 import type { OwnerLink } from './router/owner-link.js'
@@ -92,8 +94,10 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       : ownedMembership(owner, fleet)
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const room = createWaitingRoom({ router, queuedRequests, queueMs, sideRequestMs, clock })
+  // A session's turns may come to any of several processes: none of them could tell what the turn before was.
+  const turns = owner === undefined && config.explain.turns > 0 ? createFleetTurns(config.explain) : undefined
   const service = createFleetService({
-    router,
+    router: turns?.over(router) ?? router,
     room,
     quotas,
     remotes: () => fleet.remotes(),
@@ -121,6 +125,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     ...{ version: VERSION, kind: 'fleet', clock },
     models: () => service.models().map(({ name }) => name),
     backends: () => fleet.reports().map(stateOf),
+    turns,
   })
   const server = createFleetServer({
     fleet: service,
@@ -143,6 +148,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
         backendOf,
         release: (tenant, session) => router.release(tenant, session),
       }),
+      ...explainRoutes({ ...(turns && { turns }) }),
       ...dashboardRoutes(config.server.dashboard ? dashboard : undefined),
     ],
   })

@@ -2,6 +2,8 @@
 
 import { describe, expect, test } from 'vitest'
 import type { FleetRouter, Member, MemberPlacement, RouteQuery } from '../router/contract.js'
+import { fleetHouse } from '../testing/fleet-house.js'
+import { saying } from '../testing/stub-upstream.js'
 import { createFleetTurns } from './fleet-turns.js'
 
 const me = { name: 'default', admin: false }
@@ -205,3 +207,28 @@ test('compares two answers by their ids', () => {
   expect(compare(third.id, first.id)).toBe('unknown')
   expect(compare(third.id, 'nobody')).toBe('previous_not_found')
 })
+
+test('a fleet that listens answers why a turn missed', async () => {
+  const house = await fleetHouse({ stubs: [{}] })
+  try {
+    const system = (i: number) => ({ role: 'system', content: `It is ${i} o'clock.` })
+    const said = { role: 'user', content: 'hi' }
+    for (let i = 0; i < 5; i++) {
+      house.stubs[0]!.answer = saying(['hi'], 0)
+      await (await house.chat({ messages: [system(i), said] }, { 'x-session-id': 's1' })).text()
+    }
+    const get = async (path: string) => (await (await fetch(house.url + path)).json()) as { data: Listed[] } & Listed
+    const listed = await get('/v1/sessions/s1/turns')
+    expect(listed.data).toHaveLength(5)
+    expect(listed.data[0]).toMatchObject({ turn: 1, backend: house.stubs[0]!.url, miss: { reason: 'first_seen' } })
+    // Ten tokens are less than a block: nothing was there to be reused.
+    expect(listed.data[4]?.miss).toBeNull()
+    expect((await get('/v1/explain/sessions')).data).toMatchObject([{ session: 's1', turns: 5 }])
+  } finally {
+    await house.close()
+  }
+})
+
+interface Listed {
+  readonly miss: { readonly reason: string } | null
+}
