@@ -1,7 +1,7 @@
 // What is left of an event's body when its content is erased: its kind, and what pairs it with another (a call's id, a
 // turn's number). Pure. Invariant: no text that a user, a tool or the model wrote, and no digest of it.
 
-import type { EventBody } from './event.js'
+import type { EventBody, Keyed } from './event.js'
 
 /** Ids are a client's or a model's own; what does not look like one is text. */
 const ID = /^[\w.:-]{1,128}$/
@@ -29,13 +29,19 @@ export function erasedBody(body: EventBody): EventBody {
     case 'policy':
       return { kind: 'policy', snapshot: { retention: body.snapshot.retention, revoked: [], shared: {} } }
     case 'turn':
-      return { ...body, digest: '', promptDigest: '', rendering: '{}', verdicts: {} }
+      return { ...withoutKey(body), digest: '', promptDigest: '', rendering: '{}', verdicts: {} }
     // They name sources, layers and places, no content.
     case 'layer':
     case 'revocation':
     case 'fork':
     case 'reset':
     case 'usage':
-      return body
+      return withoutKey(body)
   }
+}
+
+/** A client's own name for an event is its text too. */
+function withoutKey<B extends EventBody>(body: B & Keyed): B {
+  const { key: _, ...rest } = body
+  return rest as unknown as B
 }
