@@ -9,6 +9,14 @@
   const HEIGHT = 260
   /** Lines that are shown from the start; the others by a click on the legend. */
   const MOST_LINES = 8
+  const MOST_TICKS = 12
+  const MOST_COLUMNS = 16
+  const COLUMN_PIXELS = 44
+  /** Seconds between ticks: what clocks are read in. */
+  const CLOCK_STEPS = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200,
+    86400,
+  ]
 
   // --- words and numbers ---------------------------------------------------------------------------------------------
 
@@ -37,7 +45,8 @@
   const { currency } = report.prices
   const money = (value) => {
     if (value === undefined || value === null) return '–'
-    const text = value !== 0 && value < 0.01 ? String(Number(value.toPrecision(2))) : value.toFixed(value < 1 ? 3 : 2)
+    const digits = value === 0 ? 0 : value < 1 ? 3 : 2
+    const text = value !== 0 && value < 0.01 ? String(Number(value.toPrecision(2))) : value.toFixed(digits)
     return currency === 'USD' ? `$${text}` : `${text} ${currency}`
   }
   const size = (value) => (report.capacity.unit === 'bytes' ? `${short(value)}B` : short(value))
@@ -157,7 +166,7 @@
     const place = $(id)
     place.replaceChildren()
     const plot = new uPlot(
-      { width: Math.max(200, place.clientWidth), height: HEIGHT, padding: [12, 16, 0, 0], ...options },
+      { width: Math.max(200, place.clientWidth), height: HEIGHT, padding: [12, 24, 0, 0], ...options },
       data,
       place,
     )
@@ -175,7 +184,7 @@
       width: 2,
       spanGaps: true,
       show: i < MOST_LINES,
-      points: { size: 6 },
+      points: { size: 6, fill: lineColour(i) },
       value: (_, shown) => value(shown),
       ...more,
     }
@@ -202,7 +211,14 @@
     })
     const options = {
       scales: { x: { time: false, distr: 3, log: 2 }, y: { range: [0, 1] } },
-      axes: [axis((_, ticks) => ticks.map((tick) => (tick === null ? '' : size(tick))), { space: 70 }), shares()],
+      axes: [
+        axis((_, ticks) => ticks.map((tick) => (tick === null ? '' : size(tick))), {
+          space: 70,
+          // Those that were simulated, where there is room for them.
+          ...(xs.length <= MOST_TICKS && { splits: () => xs }),
+        }),
+        shares(),
+      ],
       series: [
         {
           label: report.capacity.unit === 'bytes' ? 'memory' : 'memory blocks',
@@ -226,7 +242,7 @@
     const all = computed.map((tokens, i) => tokens + reused[i])
     const options = {
       scales: { x: { time: false, range: [0, seconds.at(-1) + width] } },
-      axes: [axis((_, ticks) => ticks.map(clock), { space: 70 }), numbers()],
+      axes: [axis((_, ticks) => ticks.map(clock), { space: 70, incrs: CLOCK_STEPS }), numbers()],
       series: [
         { label: 'from', value: (_, x) => (x === null ? '–' : clock(x)) },
         // What is drawn first lies behind: the sum, of which the reused ones cover their part.
@@ -289,9 +305,11 @@
         return x < percentiles[0] ? null : Math.min(1, (at - 1) / 100)
       })
     })
-    const [low, high] = [Math.max(0.1, xs[0]), Math.max(xs.at(-1), xs[0] * 1.5, 1)]
+    // Whole powers of ten, so that the ticks are round.
+    const low = 10 ** Math.floor(Math.log10(Math.max(0.1, xs[0])))
+    const high = Math.max(10 * low, 10 ** Math.ceil(Math.log10(Math.max(0.1, xs.at(-1)))))
     const options = {
-      scales: { x: { time: false, distr: 3, range: [low * 0.9, high * 1.1] }, y: { range: [0, 1] } },
+      scales: { x: { time: false, distr: 3, range: [low, high] }, y: { range: [0, 1] } },
       axes: [axis((_, ticks) => ticks.map((tick) => (tick === null ? '' : time(tick))), { space: 60 }), shares()],
       series: [
         { label: 'within', value: (_, x) => time(x) },
@@ -317,18 +335,18 @@
         'cost',
         'No server said what it reused (vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report).',
       )
-    const columns = shown.length === 1 ? [] : shown.slice(0, 12)
     const [first] = shown
+    // Servers count the same prompts differently.
+    const differs = shown.some((run) => Math.abs(run.cost.none / first.cost.none - 1) > 0.01)
+    const whose = differs ? ` (${first.name})` : ''
     const none = {
-      name: 'no cache',
+      name: `no cache${whose}`,
       parts: { read: 0, write: first.cost.none - first.cost.ideal.output, output: first.cost.ideal.output },
     }
-    const ideal = { name: 'ideal', parts: first.cost.ideal }
-    const bars = [
-      none,
-      ...(columns.length ? columns : shown).map((run) => ({ name: run.name, parts: run.cost.actual })),
-      ideal,
-    ]
+    const ideal = { name: `ideal${whose}`, parts: first.cost.ideal }
+    const fitting = Math.max(1, Math.min(MOST_COLUMNS, Math.floor($('cost').clientWidth / COLUMN_PIXELS) - 2))
+    const columns = shown.slice(0, fitting).map((run) => ({ name: run.name, parts: run.cost.actual }))
+    const bars = [none, ...columns, ideal]
     const stacked = [
       bars.map(({ parts }) => parts.output + parts.read + parts.write),
       bars.map(({ parts }) => parts.output + parts.read),
@@ -345,20 +363,23 @@
       points: { show: false },
       value: value(of),
     })
-    const fits = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)
+    // Names that are too wide for their column lean.
+    const room = Math.floor($('cost').clientWidth / bars.length / 7)
+    const leans = bars.some(({ name }) => name.length > room)
+    const most = leans ? 28 : 80
+    const fits = (name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)
     const options = {
+      ...(leans && { height: HEIGHT + 70 }),
       scales: {
         x: { time: false, range: [-0.6, bars.length - 0.4] },
         y: { range: (_, __, high) => [0, high * 1.05 || 1] },
       },
       axes: [
-        axis(
-          (plot, ticks) => ticks.map((tick) => fits(bars[tick]?.name ?? '', Math.floor(plot.width / bars.length / 8))),
-          {
-            splits: () => bars.map((_, i) => i),
-            grid: { show: false },
-          },
-        ),
+        axis((_, ticks) => ticks.map((tick) => fits(bars[tick]?.name ?? '')), {
+          splits: () => bars.map((_, i) => i),
+          grid: { show: false },
+          ...(leans && { rotate: -30, size: 120 }),
+        }),
         axis((_, ticks) => ticks.map(money), { size: 70 }),
       ],
       series: [
@@ -412,7 +433,8 @@
   addEventListener('resize', () => {
     cancelAnimationFrame(waiting)
     waiting = requestAnimationFrame(() => {
-      for (const { plot, place } of plots) plot.setSize({ width: Math.max(200, place.clientWidth), height: HEIGHT })
+      for (const { plot, place } of plots)
+        plot.setSize({ width: Math.max(200, place.clientWidth), height: plot.height })
     })
   })
   document.documentElement.dataset.kind = kind

@@ -29,9 +29,11 @@ export interface PageParts {
 export function simulationPage({ report, references, observed, prices }: PageParts): Report {
   const ideal = observed.at(-1)!
   const { blockBytes } = report
+  const shown = observed.slice(0, -1).map(({ simulation }) => simulation)
+  const names = new Names(shown, blockBytes)
   const runs = observed.slice(0, -1).map((each) =>
     runReport({
-      name: nameOf(each.simulation, blockBytes),
+      name: names.run(each.simulation),
       detail: detailOf(each.simulation),
       samples: samplesOf(references, each, ideal),
       ...{ failures: [], prices },
@@ -47,7 +49,7 @@ export function simulationPage({ report, references, observed, prices }: PagePar
     capacity: {
       unit: blockBytes === undefined ? 'blocks' : 'bytes',
       ideal: runs[0]?.idealHitRate ?? 0,
-      lines: linesOf(observed.slice(0, -1), blockBytes),
+      lines: linesOf(shown, names, blockBytes),
     },
   }
 }
@@ -62,11 +64,11 @@ function samplesOf({ requests }: References, { hits, ttftMs }: Observed, ideal: 
 }
 
 /** Hit rates are of prompt tokens here, as servers count them. */
-function linesOf(observed: readonly Observed[], blockBytes: number | undefined): CapacityLine[] {
+function linesOf(shown: readonly Simulation[], names: Names, blockBytes: number | undefined): CapacityLine[] {
   const lines = new Map<string, { capacity: number; hitRate: number }[]>()
-  for (const { simulation } of observed) {
+  for (const simulation of shown) {
     const { memoryBlocks, backends = 1, reusedTokens, promptTokens } = simulation
-    const name = kindOf(simulation, blockBytes)
+    const name = names.kind(simulation)
     const points = lines.get(name) ?? []
     lines.set(name, points)
     const capacity = memoryBlocks * backends * (blockBytes ?? 1)
@@ -75,13 +77,35 @@ function linesOf(observed: readonly Observed[], blockBytes: number | undefined):
   return [...lines].map(([name, points]) => ({ name, points: points.sort((a, b) => a.capacity - b.capacity) }))
 }
 
-function kindOf({ evictor, diskBlocks, backends, router }: Simulation, blockBytes: number | undefined): string {
-  const disk = diskBlocks === undefined ? '' : ` + ${sizeOf(diskBlocks, blockBytes)} disk`
-  return `${backends === undefined ? '' : `${router}, `}${evictor}${disk}`
-}
+/** What tells runs apart: what all of them have in common is not said. */
+class Names {
+  readonly #says: Readonly<Record<'router' | 'evictor' | 'diskBlocks', boolean>>
+  readonly #blockBytes: number | undefined
 
-function nameOf(simulation: Simulation, blockBytes: number | undefined): string {
-  return `${kindOf(simulation, blockBytes)}, ${sizeOf(simulation.memoryBlocks, blockBytes)}`
+  constructor(shown: readonly Simulation[], blockBytes: number | undefined) {
+    const differs = (of: (each: Simulation) => unknown) => new Set(shown.map(of)).size > 1
+    this.#blockBytes = blockBytes
+    this.#says = {
+      router: differs(({ router }) => router),
+      evictor: differs(({ evictor }) => evictor),
+      diskBlocks: differs(({ diskBlocks }) => diskBlocks),
+    }
+  }
+
+  /** Without its capacity. */
+  kind(simulation: Simulation): string {
+    const { router, evictor, diskBlocks } = simulation
+    const said = [
+      ...(this.#says.router && router !== undefined ? [router] : []),
+      ...(this.#says.evictor ? [evictor] : []),
+      ...(this.#says.diskBlocks && diskBlocks !== undefined ? [`${sizeOf(diskBlocks, this.#blockBytes)} disk`] : []),
+    ]
+    return said.length === 0 ? evictor : said.join(', ')
+  }
+
+  run(simulation: Simulation): string {
+    return `${this.kind(simulation)}, ${sizeOf(simulation.memoryBlocks, this.#blockBytes)}`
+  }
 }
 
 function sizeOf(blocks: number, blockBytes: number | undefined): string {
