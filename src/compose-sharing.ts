@@ -22,8 +22,7 @@ export interface Sharing {
   close(): Promise<void>
 }
 
-export type SharingParts = Pick<PeersParts, 'clock' | 'books' | 'freed'> & {
-  readonly limits: () => PeersParts['limits']
+export type SharingParts = Pick<PeersParts, 'clock' | 'books' | 'limits' | 'freed'> & {
   readonly owner: OwnerLink | undefined
 }
 
@@ -116,9 +115,7 @@ function peersParts({ clock, books, limits, freed }: SharingParts): Omit<PeersPa
   return {
     clock,
     books,
-    get limits() {
-      return limits()
-    },
+    ...(limits !== undefined && { limits }),
     ...(freed !== undefined && { freed }),
   }
 }

@@ -27,7 +27,7 @@ export interface PeersParts {
   readonly clock: Clock
   /** Of this process's own router, which is made with its peers. */
   books(): SharedBooks
-  readonly limits?: SharedLimits | undefined
+  limits?(): SharedLimits | undefined
   /** A member may have room again, by somebody else's request that is over. */
   freed?(): void
   /** A session of another's, for whoever keeps them. */
@@ -245,7 +245,8 @@ export class Peers implements RouterPeers {
 
   /** What is no business of the router's books. */
   #hearMore(item: Extract<NewsItem, { kind: 'took' | 'levels' | 'hello' }>): void {
-    const { limits, clock } = this.#parts
+    const { clock } = this.#parts
+    const limits = this.#parts.limits?.()
     switch (item.kind) {
       case 'took':
         limits?.took(item.tenant, item.requests, item.tokens)
