@@ -96,12 +96,54 @@ const cache = Type.Object(
   strict,
 )
 
+const sessionLog = Type.Object(
+  {
+    store: oneOf(['sqlite', 'memory', 'none'], 'sqlite'),
+    durability: oneOf(['process', 'power'], 'power'),
+    key: Type.Optional(Type.String({ minLength: 1 })),
+    keyFile: Type.Optional(Type.String({ minLength: 1 })),
+    oldKeyFiles: Type.Array(Type.String({ minLength: 1 }), { default: [] }),
+    maxBytes: size('10 GiB'),
+    sessionEvents: count(200_000),
+    sessionBytes: size('1 GiB'),
+    sources: count(1000),
+  },
+  { ...strict, default: {} },
+)
+
+/** Where a compile asks whether a tenant may see a source, beside the grants that were put. */
+const sessionSources = Type.Object(
+  {
+    unknown: oneOf(['granted', 'revoked'], 'granted'),
+    policyUrl: Type.Optional(Type.String({ pattern: '^https?://\\S+$' })),
+    policyMs: count(1000),
+    policyTtlMs: count(5000, 0),
+    policyFault: oneOf(['granted', 'revoked'], 'revoked'),
+  },
+  { ...strict, default: {} },
+)
+
+const sessionAlarms = Type.Object(
+  {
+    hitRate: Type.Number({ minimum: 0, maximum: 1, default: 0 }),
+    hitRateTurns: count(10),
+    webhook: Type.Optional(Type.String({ pattern: '^https?://\\S+$' })),
+    webhookMs: count(5000),
+    webhookTries: count(3),
+    webhookWaiting: count(100),
+  },
+  { ...strict, default: {} },
+)
+
 const sessions = Type.Object(
   {
     signals: Type.Array(Type.String(), { default: [...DEFAULT_SIGNALS] }),
     max: count(10_000, 0),
     ttlMs: count(86_400_000),
     memoryBytes: size('64 MiB'),
+    log: sessionLog,
+    sources: sessionSources,
+    alarms: sessionAlarms,
   },
   strict,
 )

@@ -32,7 +32,15 @@ export interface Config {
   readonly cache: Readonly<
     Omit<WrittenConfig['cache'], 'memoryBytes' | 'diskBytes'> & { memoryBytes: number; diskBytes: number }
   >
-  readonly sessions: Readonly<Omit<WrittenConfig['sessions'], 'memoryBytes'> & { memoryBytes: number }>
+  readonly sessions: Readonly<
+    Omit<WrittenConfig['sessions'], 'memoryBytes' | 'log'> & {
+      memoryBytes: number
+      log: Omit<WrittenConfig['sessions']['log'], 'maxBytes' | 'sessionBytes'> & {
+        maxBytes: number
+        sessionBytes: number
+      }
+    }
+  >
   readonly replies: Readonly<Record<'memoryBytes' | 'diskBytes', number>>
   readonly prompt: Readonly<WrittenConfig['prompt']>
   readonly explain: Readonly<Omit<WrittenConfig['explain'], 'memoryBytes'> & { memoryBytes: number }>
@@ -94,7 +102,9 @@ export function maskedConfig(config: Config): object {
   const endpoint = trace.endpoint?.replace(/\/\/[^/@]*@/, '//***@')
   const headers = hidden(trace.headers)
   const telemetry = { trace: { ...trace, ...(endpoint !== undefined && { endpoint }), headers } }
-  return { ...config, backends, fleet, tenants, telemetry }
+  const { log } = config.sessions
+  const sessions = { ...config.sessions, log: { ...log, ...(log.key !== undefined && { key: '***' }) } }
+  return { ...config, backends, fleet, sessions, tenants, telemetry }
 }
 
 function hidden(headers: Readonly<Record<string, string>>): Record<string, string> {
@@ -262,7 +272,15 @@ function complete(written: WrittenConfig): Config {
       memoryBytes: bytesOf(written.replies.memoryBytes),
       diskBytes: bytesOf(written.replies.diskBytes),
     },
-    sessions: { ...written.sessions, memoryBytes: bytesOf(written.sessions.memoryBytes) },
+    sessions: {
+      ...written.sessions,
+      memoryBytes: bytesOf(written.sessions.memoryBytes),
+      log: {
+        ...written.sessions.log,
+        maxBytes: bytesOf(written.sessions.log.maxBytes),
+        sessionBytes: bytesOf(written.sessions.log.sessionBytes),
+      },
+    },
     explain: { ...written.explain, memoryBytes: bytesOf(written.explain.memoryBytes) },
     events: { ...written.events, bufferBytes: bytesOf(written.events.bufferBytes) },
     fleet: {

@@ -233,9 +233,10 @@ describe.each(Object.entries(kinds))('the log %s', (_, kind) => {
       await log.noteBlocks({ tenant: acme, session: a }, [one, two])
       await log.noteBlocks({ tenant: acme, session: a }, [two])
       await log.noteBlocks({ tenant: acme, session: b }, [two, three])
-      const blocks = async (whose: { tenant: string; session?: string }) =>
+      const blocks = async (whose: Parameters<SessionLog['blocksOf']>[0]) =>
         (await log.blocksOf(whose)).map((hash) => hash[0]).sort()
       expect(await blocks({ tenant: acme, session: a })).toEqual([1])
+      expect(await blocks({ tenant: acme, session: a, which: 'all' })).toEqual([1, 2])
       expect(await blocks({ tenant: acme })).toEqual([1, 2, 3])
       expect(await blocks({ tenant: other })).toEqual([])
       await log.erase({ tenant: acme, session: a })

@@ -15,6 +15,7 @@ import { type TenantKey, TenantKeys } from './tenant-keys.js'
 
 export type Whose = { readonly tenant: string; readonly session: string }
 export type WhoseAll = { readonly tenant: string; readonly session?: string }
+export type WhoseBlocks = WhoseAll & { readonly which?: 'own' | 'all' }
 
 /** What the caller of an append does not know of its events. */
 export type PlacedPart = Omit<SessionEvent, 'body' | 'layer' | 'session' | 'tenant'>
@@ -120,7 +121,7 @@ export class SqliteStore {
     return undefined
   }
 
-  blocksOf({ tenant, session: id }: WhoseAll): Uint8Array[] {
+  blocksOf({ tenant, session: id, which = 'own' }: WhoseBlocks): Uint8Array[] {
     const key = this.#tenants.of(tenant)
     const hashes = (sql: string, ...values: number[]) =>
       this.#db.all(sql, ...values).map((row) => new Uint8Array(row['hash'] as Uint8Array))
@@ -132,6 +133,7 @@ export class SqliteStore {
             key.id,
           )
     const session = this.#sessions.of(tenant, id)
+    if (which === 'all') return hashes('SELECT hash FROM block WHERE session = ?', session.row)
     return hashes(
       `SELECT hash FROM block WHERE session = ? AND NOT EXISTS (
          SELECT 1 FROM block AS other JOIN session ON session.row = other.session

@@ -11,7 +11,7 @@ import { note } from '../../core/signals.js'
 import { UsageError } from '../../core/usage-error.js'
 import type { Append, Page, SessionLog, SessionRecord, SharedMemory, SourceGrant, StoredResult } from './contract.js'
 import type { NewEvent, SessionEvent } from './event.js'
-import type { PlacedPart, Whose, WhoseAll } from './sqlite-store.js'
+import type { PlacedPart, Whose, WhoseAll, WhoseBlocks } from './sqlite-store.js'
 import type { LogAnswer, LogReply, LogRequest, LogSetup, Opened } from './sqlite-wire.js'
 
 export interface SqliteLogOptions extends LogSetup {
@@ -102,7 +102,7 @@ class SqliteLog implements SessionLog {
     return this.#ask('noteBlocks', whose, copies)
   }
 
-  blocksOf(whose: WhoseAll): Promise<readonly Uint8Array[]> {
+  blocksOf(whose: WhoseBlocks): Promise<readonly Uint8Array[]> {
     return this.#ask('blocksOf', whose)
   }
 
