@@ -24,7 +24,7 @@ export class Series {
     this.#options = options
   }
 
-  /** Counts `more` at Unix milliseconds `at`; what is older than all buckets is left out. */
+  /** Counts `more` at Unix milliseconds `at`; of too many buckets the oldest is left out. */
   add(at: number, more: Partial<Record<Field, number>>): void {
     const row = this.#row(at)
     for (const [field, value] of Object.entries(more) as [Field, number][]) row[field] = (row[field] ?? 0) + value

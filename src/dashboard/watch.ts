@@ -86,7 +86,9 @@ export class Watch {
     let read = 0
     for (const { session, tenant, at } of archive?.sessions(EVERYBODY) ?? []) {
       if (at < from) continue
-      for (const turn of archive?.turns(EVERYBODY, session, tenant) ?? []) this.#recalled(turn, tenant)
+      for (const turn of archive?.turns(EVERYBODY, session, tenant) ?? []) {
+        if (turn.at >= from) this.#recalled(turn, tenant)
+      }
       if (++read % SLICE_SESSIONS === 0) await nextTurn()
     }
     this.#counted = undefined

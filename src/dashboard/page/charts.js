@@ -2,7 +2,7 @@
 // Invariant: a chart that can't be seen is not drawn, and all share one cursor.
 
 import { card, el, empty, fill, say } from './dom.js'
-import { count, percent, size, time } from './format.js'
+import { count, minute, percent, size, time } from './format.js'
 import { binned, FIELD, store } from './store.js'
 
 const WINDOWS = /** @type {const} */ ([
@@ -75,7 +75,14 @@ class Chart {
           { value: (/** @type {any} */ _, /** @type {number} */ at) => (at ? time(at * 1000) : '–') },
           ...series,
         ],
-        axes: [{ ...axis(), space: 70 }, ...axes.map((each) => ({ ...axis(), size: 46, ...each }))],
+        axes: [
+          {
+            ...axis(),
+            ...{ space: 60, size: 30 },
+            values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((at) => minute(at * 1000)),
+          },
+          ...axes.map((each) => ({ ...axis(), size: 54, ...each })),
+        ],
       },
       /** @type {any} */ (data),
       this.element,
@@ -347,18 +354,19 @@ function gauge(tier, name) {
       el('strong', { text: name }),
       capacity > 0 ? `${size(used)} of ${size(capacity)}` : '',
     ),
-    el(
-      'div',
-      {
-        class: 'meter',
-        role: 'meter',
-        'aria-label': `${name}: how full`,
-        'aria-valuenow': Math.round(100 * share),
-        'aria-valuemin': 0,
-        'aria-valuemax': 100,
-      },
-      el('div', { class: `meter-fill ${tier.tier}`, style: { width: `${100 * share}%` } }),
-    ),
+    capacity > 0 &&
+      el(
+        'div',
+        {
+          class: 'meter',
+          role: 'meter',
+          'aria-label': `${name}: how full`,
+          'aria-valuenow': Math.round(100 * share),
+          'aria-valuemin': 0,
+          'aria-valuemax': 100,
+        },
+        el('div', { class: `meter-fill ${tier.tier}`, style: { width: `${100 * share}%` } }),
+      ),
     el('p', { class: 'hint', text: facts.join(' · ') }),
     tier.healthy === false && el('p', { class: 'bad', text: tier.complaint ?? 'This tier is not well.' }),
   )

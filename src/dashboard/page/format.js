@@ -2,6 +2,7 @@
 
 const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 })
 const plain = new Intl.NumberFormat('en')
+const minutes = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' })
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' })
 
 /** @param {number} value */
@@ -32,6 +33,9 @@ export function duration(ms) {
 
 /** @param {number} at @param {number} now */
 export const ago = (at, now) => (now - at < 2000 ? 'now' : `${duration(Math.max(0, now - at))} ago`)
+
+/** @param {number} at */
+export const minute = (at) => minutes.format(at)
 
 /** @param {number} at */
 export const time = (at) => clock.format(at)
