@@ -111,6 +111,15 @@ test('secrets are masked', () => {
   const config: Config = written('tenants: [{name: a, key: the-secret, salt: the-salt}]')
   expect(JSON.stringify(maskedConfig(config))).not.toMatch(/the-secret|the-salt/)
   expect(JSON.stringify(maskedConfig(config))).toContain('"name":"a"')
+  const env = {
+    REFRAIN_TELEMETRY__TRACE__HEADERS: '{ authorization: Bearer the-secret }',
+    REFRAIN_TELEMETRY__TRACE__ENDPOINT: 'https://user:the-secret@collector:4318',
+  }
+  const { trace } = makeConfig({ env }).telemetry
+  expect(trace.headers).toEqual({ authorization: 'Bearer the-secret' })
+  const masked = JSON.stringify(maskedConfig(makeConfig({ env })))
+  expect(masked).not.toContain('the-secret')
+  expect(masked).toContain('https://***@collector:4318')
 })
 
 test('the memory limit is the smallest that is said', () => {

@@ -29,40 +29,40 @@ export function spanName(route: string, model: string): string {
   return model === '' ? operation : `${operation} ${model}`
 }
 
+// Made by assignment: spreading objects of such names is the dearest part of a span.
+
 export function beginning({ id, route }: RequestBegun, { host, port }: ServerAddress): Attributes {
-  return {
-    ...operationOf(route),
+  const made: Attributes = {
     'gen_ai.provider.name': 'refrain',
     'server.address': host,
-    ...(port > 0 && { 'server.port': port }),
     'http.request.method': 'POST',
-    ...(OPERATIONS[route] === undefined ? { 'url.path': route } : { 'http.route': route }),
     'refrain.request.id': id,
   }
-}
-
-function operationOf(route: string): Attributes {
   const operation = OPERATIONS[route]
-  return operation === undefined ? {} : { 'gen_ai.operation.name': operation }
+  if (operation !== undefined) made['gen_ai.operation.name'] = operation
+  made[operation === undefined ? 'url.path' : 'http.route'] = route
+  if (port > 0) made['server.port'] = port
+  return made
 }
 
 export function outcome(request: RequestSettled): Attributes {
-  const { model, status, error, session, tenant, promptTokens, completionTokens } = request
-  const { working, memory, disk, computed } = request
-  return {
-    ...(model !== '' && { 'gen_ai.request.model': model, 'gen_ai.response.model': model }),
-    'http.response.status_code': status,
-    ...(error !== undefined && { 'error.type': error }),
-    ...(session !== undefined && { 'gen_ai.conversation.id': session.slice(0, 128) }),
-    'refrain.tenant': tenant,
-    ...(promptTokens > 0 && {
-      'gen_ai.usage.input_tokens': promptTokens,
-      'gen_ai.usage.output_tokens': completionTokens,
-      'gen_ai.usage.cache_read.input_tokens': working + memory + disk,
-      ...{ 'refrain.tokens.working': working, 'refrain.tokens.memory': memory, 'refrain.tokens.disk': disk },
-      'refrain.tokens.computed': computed,
-    }),
+  const { model, status, error, session, promptTokens, working, memory, disk } = request
+  const made: Attributes = { 'http.response.status_code': status, 'refrain.tenant': request.tenant }
+  if (model !== '') {
+    made['gen_ai.request.model'] = model
+    made['gen_ai.response.model'] = model
   }
+  if (error !== undefined) made['error.type'] = error
+  if (session !== undefined) made['gen_ai.conversation.id'] = session.slice(0, 128)
+  if (promptTokens === 0) return made
+  made['gen_ai.usage.input_tokens'] = promptTokens
+  made['gen_ai.usage.output_tokens'] = request.completionTokens
+  made['gen_ai.usage.cache_read.input_tokens'] = working + memory + disk
+  made['refrain.tokens.working'] = working
+  made['refrain.tokens.memory'] = memory
+  made['refrain.tokens.disk'] = disk
+  made['refrain.tokens.computed'] = request.computed
+  return made
 }
 
 export interface PhaseSpan {
@@ -90,28 +90,30 @@ export function routing({ backend, reason, predictedHitTokens }: AttemptBegun): 
   return { 'refrain.backend': backend, 'refrain.route.reason': reason, 'refrain.route.predicted_hit_tokens': predicted }
 }
 
-export function attempt(begun: AttemptBegun, route: string): Attributes {
-  const { hostname, port, protocol } = new URL(begun.url)
-  return {
-    ...operationOf(route),
-    'gen_ai.request.model': begun.model,
+export function attempt({ url, model, backend }: AttemptBegun, route: string): Attributes {
+  const { hostname, port, protocol } = new URL(url)
+  const made: Attributes = {
+    'gen_ai.request.model': model,
     'server.address': hostname,
     'server.port': port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port),
     'http.request.method': 'POST',
-    'refrain.backend': begun.backend,
+    'refrain.backend': backend,
   }
+  const operation = OPERATIONS[route]
+  if (operation !== undefined) made['gen_ai.operation.name'] = operation
+  return made
 }
 
 export function attemptOutcome(settled: AttemptSettled): Attributes {
   const { status, promptTokens, completionTokens, cachedTokens } = settled
   const type = failureOf(settled)
-  return {
-    ...(status !== undefined && { 'http.response.status_code': status }),
-    ...(type !== undefined && { 'error.type': type }),
-    ...(promptTokens !== undefined && { 'gen_ai.usage.input_tokens': promptTokens }),
-    ...(completionTokens !== undefined && { 'gen_ai.usage.output_tokens': completionTokens }),
-    ...(cachedTokens !== undefined && { 'gen_ai.usage.cache_read.input_tokens': cachedTokens }),
-  }
+  const made: Attributes = {}
+  if (status !== undefined) made['http.response.status_code'] = status
+  if (type !== undefined) made['error.type'] = type
+  if (promptTokens !== undefined) made['gen_ai.usage.input_tokens'] = promptTokens
+  if (completionTokens !== undefined) made['gen_ai.usage.output_tokens'] = completionTokens
+  if (cachedTokens !== undefined) made['gen_ai.usage.cache_read.input_tokens'] = cachedTokens
+  return made
 }
 
 /** Undefined: it was answered. */

@@ -191,9 +191,9 @@ class Spans {
     const epoch = Date.now() - machineMs()
     const startMs = machineMs() + epoch - sinceMs
     const parent = parentOf(begun)
-    const attributes = beginning(begun, this.#server)
-    const options = { kind: SpanKind.SERVER, startTime: startMs, attributes }
+    const options = { kind: SpanKind.SERVER, startTime: startMs }
     const span = this.#tracer.startSpan(spanName(route, ''), options, parent)
+    if (span.isRecording()) span.setAttributes(beginning(begun, this.#server))
     this.#live.set(id, { span, context: trace.setSpan(parent, span), route, epoch, startMs, upstream: undefined })
   }
 
@@ -204,6 +204,8 @@ class Spans {
     if (live === undefined) return
     this.#live.delete(id)
     const { span, startMs } = live
+    // Of what is sampled out nobody asks any more.
+    if (!span.isRecording()) return
     span.updateName(spanName(live.route, model))
     span.setAttributes(outcome(settled))
     if (ttftMs !== undefined) span.addEvent('first_token', startMs + ttftMs)
@@ -218,7 +220,7 @@ class Spans {
   /** Comes from another thread, and so when the request is over as well. */
   phases(phases: PhasesTimed): void {
     const live = this.#live.get(phases.id) ?? this.#settled.get(phases.id)
-    if (live === undefined || (live.span.spanContext().traceFlags & 1) === 0) return
+    if (live === undefined || !isSampled(live.span)) return
     const spans = phaseSpans(phases)
     let at = phases.endedAt + live.epoch - spans.reduce((sum, { ms }) => sum + ms, 0)
     for (const { name, ms, attributes } of spans) {
@@ -231,14 +233,15 @@ class Spans {
     const live = this.#live.get(begun.id)
     if (live === undefined) return
     const now = nowOf(live)
+    if (!isSampled(live.span)) {
+      tell(begun, live.span)
+      return
+    }
     const routed = { startTime: now - begun.routeMs, attributes: routing(begun) }
     this.#tracer.startSpan('route', routed, live.context).end(now)
     const options = { kind: SpanKind.CLIENT, startTime: now, attributes: attempt(begun, live.route) }
     live.upstream = this.#tracer.startSpan(spanName(live.route, begun.model), options, live.context)
-    const { traceState, ...own } = live.upstream.spanContext()
-    begun.headers['traceparent'] = writeTraceParent(own)
-    // Without a parent that could be read, what came with it means nothing.
-    if (traceState === undefined) delete begun.headers['tracestate']
+    tell(begun, live.upstream)
   }
 
   attempted(settled: AttemptSettled): void {
@@ -257,6 +260,18 @@ class Spans {
 
 function nowOf({ epoch }: Live): number {
   return machineMs() + epoch
+}
+
+function isSampled(span: Span): boolean {
+  return (span.spanContext().traceFlags & 1) === 1
+}
+
+/** The backend goes on from `span`. */
+function tell({ headers }: AttemptBegun, span: Span): void {
+  const { traceState, ...own } = span.spanContext()
+  headers['traceparent'] = writeTraceParent(own)
+  // Without a parent that could be read, what came with it means nothing.
+  if (traceState === undefined) delete headers['tracestate']
 }
 
 function parentOf({ traceparent, tracestate }: RequestBegun): Context {
