@@ -111,6 +111,8 @@ export interface MemberPlacement {
   /** A few words: `session`, `overlap`, `replicated hot head`, `parent's`, `new head`, `only choice`, ... */
   readonly reason: string
   readonly predictedHitTokens: number
+  /** How many it was chosen from, where that is known without `scores`. */
+  readonly of?: number
 }
 
 /** What became of a request, told to the router once. */

@@ -2,16 +2,17 @@
 // events), learned (what was sent there), sticky (the session's last turn was), load (nothing is known). Pure reading.
 
 import type { Knowledge, Medium, Member, RouteQuery } from './contract.js'
-import type { MemberBook } from './member-book.js'
+import type { MemberState } from './member-book.js'
 import type { PreciseIndex, PreciseLookup } from './precise-index.js'
 import type { Predicted } from './predictions.js'
 import type { SegmentMatch } from './segment-index.js'
 import type { Session } from './session-table.js'
 
 export interface Expected {
-  /** Of the front, by where it lies. */
-  readonly held: Readonly<Partial<Record<Medium, number>>>
+  /** Of the front, wherever it lies. */
   readonly tokens: number
+  /** Of these, less what it costs to bring them up. */
+  readonly saved: number
   /** What each model says, whichever is gone by. */
   readonly predicted: Predicted
 }
@@ -24,11 +25,9 @@ export interface Known {
 }
 
 export class Expectations {
-  readonly #book: MemberBook
   readonly #precise: Pick<PreciseIndex, 'state' | 'lookup'> | undefined
 
-  constructor(book: MemberBook, precise: Pick<PreciseIndex, 'state' | 'lookup'> | undefined) {
-    this.#book = book
+  constructor(precise: Pick<PreciseIndex, 'state' | 'lookup'> | undefined) {
     this.#precise = precise
   }
 
@@ -36,27 +35,29 @@ export class Expectations {
     return blocks === undefined ? undefined : this.#precise?.lookup(blocks)
   }
 
-  of(query: RouteQuery, member: Member, { match, session, precise }: Known): Expected {
-    const { index } = this.#book.state(member.id).memory
+  of(query: RouteQuery, member: Member, { match, session, precise }: Known, state: MemberState): Expected {
+    const { index } = state.memory
     const most = Math.max(0, query.promptTokens - 1)
     const isHome = session?.member === member.id
     // A session that comes back is the proof of what was recalled; others go by it once it was given.
     const recalled = isHome ? (match.recalled.get(index) ?? 0) : 0
     const learned = Math.min(most, Math.max(recalled, match.tokens.get(index) ?? 0))
     const sticky = isHome ? Math.min(most, session.tokens) : 0
-    const told = this.#isFollowed(member) ? precise?.held(member.id) : undefined
+    const told = precise !== undefined && this.#isFollowed(member) ? precise.held(member.id) : undefined
     const exact = told === undefined ? undefined : Math.min(most, sumOf(told))
-    const level = this.level(member)
+    const level = this.level(member, state)
     const predicted: Predicted = { precise: exact, learned, sticky, recalled }
+    const { restoreCost } = member.rates
     if (level === 'precise' && told !== undefined && exact !== undefined) {
       // What is on its way there is told by nobody yet; what it held before it was followed, neither.
       const isComplete = this.#precise?.state(member.id)?.complete === true
       const more = Math.min(most, isComplete ? (match.pending.get(index) ?? 0) : learned)
-      if (more <= exact) return { held: told, tokens: exact, predicted }
-      return { held: { ...told, device: (told.device ?? 0) + more - exact }, tokens: more, predicted }
+      const beside = Math.max(0, more - exact)
+      const saved = savedOf(told, restoreCost) + beside * (1 - restoreCost.device)
+      return { tokens: exact + beside, saved, predicted }
     }
     const tokens = level === 'load' ? 0 : level === 'sticky' ? sticky : learned
-    return { held: { device: tokens }, tokens, predicted }
+    return { tokens, saved: tokens * (1 - restoreCost.device), predicted }
   }
 
   #isFollowed({ id, knowledge }: Pick<Member, 'id' | 'knowledge'>): boolean {
@@ -64,13 +65,20 @@ export class Expectations {
   }
 
   /** The best model of a member that is at hand and believed. */
-  level(member: Pick<Member, 'id' | 'knowledge'>): Knowledge {
-    const isPrecise = member.knowledge === 'precise'
-    const ceiling = isPrecise && !this.#isFollowed(member) ? 'learned' : member.knowledge
-    return this.#book.state(member.id).predictions.level(ceiling)
+  level(member: Pick<Member, 'id' | 'knowledge'>, { predictions }: MemberState): Knowledge {
+    const { knowledge } = member
+    return predictions.level(knowledge === 'precise' && !this.#isFollowed(member) ? 'learned' : knowledge)
   }
 }
 
-function sumOf(held: Readonly<Partial<Record<Medium, number>>>): number {
+type Held = Readonly<Partial<Record<Medium, number>>>
+
+function savedOf(held: Held, cost: Readonly<Record<Medium, number>>): number {
+  let saved = 0
+  for (const medium in held) saved += (held[medium as Medium] ?? 0) * (1 - cost[medium as Medium])
+  return saved
+}
+
+function sumOf(held: Held): number {
   return (held.device ?? 0) + (held.host ?? 0) + (held.disk ?? 0) + (held.remote ?? 0)
 }

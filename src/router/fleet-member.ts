@@ -32,6 +32,7 @@ export class FleetMember implements Member {
   readonly #parts: FleetMemberParts
   readonly #health: Health
   readonly #waiting = new Set<Lose>()
+  readonly #now = () => this.#parts.clock.now()
   #inFlight = 0
   #decoding = 0
   #models: readonly string[] = []
@@ -90,7 +91,7 @@ export class FleetMember implements Member {
   }
 
   get weight(): number {
-    return this.#health.weight(this.#parts.clock.now())
+    return this.#health.weight(this.#now)
   }
 
   get knowledge(): Knowledge {

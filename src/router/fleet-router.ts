@@ -5,21 +5,28 @@
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import { kindNamed } from '../core/kind.js'
-import type {
-  CacheAwareRouter,
-  Member,
-  MemberPlacement,
-  MemberView,
-  RouteOutcome,
-  RouteQuery,
-  Score,
-} from './contract.js'
+import type { CacheAwareRouter, Member, MemberPlacement, MemberView, RouteOutcome, RouteQuery } from './contract.js'
+import {
+  AFFINITY,
+  depthOf,
+  factorOf,
+  homeOf,
+  noneAble,
+  Placed,
+  PREFILL,
+  PRESSURE,
+  QUEUE,
+  type ScoredCandidate,
+  SLOTS,
+  type SlottedScorer,
+  STREAMS,
+} from './decision.js'
 import { Expectations, type Expected, type Known } from './expectation.js'
 import { HeadTable } from './head-table.js'
-import { headOf, type Identity, identify, scopeOf, sessionPrefix } from './identity.js'
+import { headOf, identify, scopeOf, sessionPrefix } from './identity.js'
 import { MemberBook, type MemberState } from './member-book.js'
 import type { RouterOptions } from './options.js'
-import { type Candidate, type Candidates, pick } from './pick.js'
+import { type Candidates, pick } from './pick.js'
 import type { PreciseIndex } from './precise-index.js'
 import { learnCache, learnRecalled } from './predictions.js'
 import * as scorers from './scorer/index.js'
@@ -50,9 +57,15 @@ export function createFleetRouter(options: RouterOptions, parts: FleetRouterPart
   return new Router(options, parts)
 }
 
-interface Placed extends MemberPlacement {
-  readonly identity: Identity
+/** What a candidate is made of. */
+interface Scored {
+  readonly member: Member
+  readonly state: MemberState
   readonly expected: Expected
+  readonly rate: number
+  readonly isHome: boolean | undefined
+  readonly hadHead: boolean
+  readonly now: number
 }
 
 interface Sent {
@@ -68,13 +81,14 @@ interface Sent {
 class Router implements SharedRouter {
   readonly #options: RouterOptions
   readonly #parts: FleetRouterParts
-  readonly #scorers: readonly { readonly name: string; readonly weight: number; readonly scorer: Scorer }[]
+  readonly #scorers: readonly SlottedScorer[]
   readonly #book = new MemberBook()
   readonly #expectations: Expectations
   readonly #sessions: SessionTable
   readonly #segments: SegmentIndex<Session>
   readonly #heads: HeadTable
   readonly #sent = new Map<string, Sent>()
+  readonly #memoryOf = (index: number) => this.#book.memory(index)
   readonly books: SharedBooks = {
     sent: (turn) => void this.#take(turn, this.#parts.clock.now()),
     started: (id) => void this.#start(id),
@@ -90,12 +104,14 @@ class Router implements SharedRouter {
   constructor(options: RouterOptions, parts: FleetRouterParts) {
     this.#options = options
     this.#parts = parts
-    this.#scorers = Object.entries(options.weights).map(([name, weight]) => ({
-      name,
+    const named = Object.entries(options.weights).map(([name, weight]) => ({
+      slot: (SLOTS as readonly string[]).indexOf(name),
       weight,
       scorer: kindNamed<Scorer>(scorers, name, 'router.weights'),
     }))
-    this.#expectations = new Expectations(this.#book, parts.precise)
+    // The others are looked at one by one, whatever they weigh.
+    this.#scorers = named.filter(({ slot, weight }) => slot <= AFFINITY || weight !== 0)
+    this.#expectations = new Expectations(parts.precise)
     const { sessions: max, sessionTtlMs: ttlMs, activeMs, segments, segmentTtlMs } = options
     this.#sessions = new SessionTable({ max, ttlMs, activeMs }, ({ key }) => parts.store?.remove(key))
     this.#segments = new SegmentIndex({ segments, ttlMs: segmentTtlMs })
@@ -108,50 +124,53 @@ class Router implements SharedRouter {
   place(query: RouteQuery): MemberPlacement {
     const now = this.#parts.clock.now()
     const members = this.#able(query) //                               model_not_found, engine_failed, queue_full
-    const match = this.#segments.match(scopeOf(query), query.segments, now, (index) => this.#book.memory(index))
+    const match = this.#segments.match(scopeOf(query), query.segments, now, this.#memoryOf)
     const identity = identify(query, { sessions: this.#sessions, match, now })
     const known: Known = { match, session: identity.session, precise: this.#expectations.lookup(query) }
-    const expected = members.map((member) => this.#expectations.of(query, member, known))
+    this.#sessions.sweep(now)
+    const states: MemberState[] = []
+    const expected: Expected[] = []
+    for (const member of members) {
+      const state = this.#book.state(member.id)
+      states.push(state)
+      expected.push(this.#expectations.of(query, member, known, state))
+    }
     const home = homeOf(query, identity.session?.member, { members, expected })
     const parent = home === undefined ? identity.parent : undefined
-    this.#sessions.sweep(now)
-    const states = members.map(({ id }) => this.#book.state(id))
-    const rates = ratesOf(members, states)
-    const candidates = members.map((member, i) =>
-      this.#score(query, {
-        member,
-        state: states[i]!,
-        expected: expected[i]!,
-        rate: rates[i]!,
-        home: home ?? parent,
-        hadHead: (match.recalled.get(states[i]!.memory.index) ?? 0) > 0,
-        now,
-      }),
-    )
+    const near = home ?? parent
+    const factor = factorOf(members, states)
+    const candidates: ScoredCandidate[] = []
+    for (let i = 0; i < members.length; i++) {
+      const member = members[i] as Member
+      const state = states[i] as MemberState
+      const rate = state.ledger.rate ?? factor * member.rates.prefillTokensPerSecond
+      const hadHead = (match.recalled.get(state.memory.index) ?? 0) > 0
+      const isHome = near === undefined ? undefined : near === member.id
+      candidates.push(
+        this.#score(query, { member, state, expected: expected[i] as Expected, rate, isHome, hadHead, now }),
+      )
+    }
     const situation = { isSide: identity.isSide, home, parent, head: headOf(query) }
     const { candidate, reason } = pick(candidates as unknown as Candidates, situation, this.#options)
-    const chosen = expected[members.indexOf(candidate.member)]!
-    const placed: Placed = {
-      member: candidate.member,
-      scores: candidates.map(scoreOf),
-      reason,
-      predictedHitTokens: chosen.tokens,
-      identity,
-      expected: chosen,
-    }
-    return placed
+    const chosen = expected[members.indexOf(candidate.member)] as Expected
+    return new Placed({ candidate, candidates, reason, identity, expected: chosen })
   }
 
   /** Members that may take it. @throws RefrainError where there are none. */
-  #able({ model, excluded }: RouteQuery): Member[] {
+  #able({ model, excluded }: RouteQuery): readonly Member[] {
     const all = this.#parts.members()
-    const able = all.filter(({ models }) => models.includes(model))
-    if (able.length === 0 && all.some(({ models }) => models.length > 0)) {
-      throw new RefrainError('model_not_found', `no backend has the model '${model}'`)
-    }
-    const up = able.filter(({ id, state, weight }) => state === 'up' && weight > 0 && excluded?.includes(id) !== true)
-    if (up.length === 0) throw noneUp(able, excluded)
     const { maxInFlight } = this.#options
+    const up: Member[] = []
+    let isSlow = false
+    for (const member of all) {
+      if (member.state !== 'up' || !member.models.includes(model) || excluded?.includes(member.id)) continue
+      const { weight } = member
+      if (weight <= 0) continue
+      isSlow ||= weight < 1
+      up.push(member)
+    }
+    if (up.length === 0) throw noneAble(all, model, excluded)
+    if (maxInFlight === 0 && !isSlow) return up
     const inFlight = ({ id }: Member) => this.#book.state(id).ledger.inFlight
     const roomy = maxInFlight === 0 ? up : up.filter((member) => inFlight(member) < maxInFlight)
     if (roomy.length === 0) {
@@ -163,52 +182,43 @@ class Router implements SharedRouter {
     return warm.length > 0 ? warm : roomy
   }
 
-  #score(
-    query: RouteQuery,
-    more: {
-      member: Member
-      state: MemberState
-      expected: Expected
-      rate: number
-      home: string | undefined
-      hadHead: boolean
-      now: number
-    },
-  ): Candidate {
-    const { member, expected, rate, home, now } = more
-    const { ledger } = more.state
+  #score(query: RouteQuery, { member, state, expected, rate, isHome, hadHead, now }: Scored): ScoredCandidate {
+    const { ledger } = state
     const residents = this.#sessions.residents(member.id)
     const prospect: Prospect = {
       member: member.id,
       request: query.id,
       promptTokens: query.promptTokens,
-      held: expected.held,
-      restoreCost: member.rates.restoreCost,
+      savedTokens: expected.saved,
       rate,
       waitTokens: ledger.waitTokens(now, rate),
       reportedQueue: member.load.reportedQueue,
       inFlight: ledger.inFlight,
       residentTokens: residents.demand,
-      isHome: home === undefined ? undefined : home === member.id,
+      isHome,
     }
-    const parts: Record<string, number> = {}
+    const ms = [0, 0, 0, 0, 0, 0]
     let total = 0
-    for (const { name, weight, scorer } of this.#scorers) {
-      const ms = scorer.score(prospect, this.#options)
-      parts[name] = ms
-      total += weight * ms
+    for (const { slot, weight, scorer } of this.#scorers) {
+      const cost = scorer.score(prospect, this.#options)
+      ms[slot] = cost
+      total += weight * cost
     }
+    const prefillMs = ms[PREFILL] as number
     return {
       member,
       overlapTokens: expected.tokens,
-      parts,
-      ttftMs: (parts['prefill'] ?? 0) + (parts['queue'] ?? 0) + (parts['streams'] ?? 0),
+      ms,
+      prefillMs,
+      pressureMs: ms[PRESSURE] as number,
+      affinityMs: ms[AFFINITY] as number,
+      ttftMs: prefillMs + (ms[QUEUE] as number) + (ms[STREAMS] as number),
       total,
       inFlight: ledger.inFlight,
       residents: residents.sessions,
       residentHeads: residents.heads.size,
       heads: this.#heads.countAt(member.id),
-      hadHead: more.hadHead,
+      hadHead,
     }
   }
 
@@ -226,7 +236,7 @@ class Router implements SharedRouter {
       member,
       scope: scopeOf(query),
       chain: query.segments,
-      depth: tokens.findLastIndex((count) => count <= expected.predicted.learned) + 1,
+      depth: depthOf(tokens, expected.predicted.learned),
       head: headOf(query),
       tail: hashes.at(-1) ?? '',
       promptTokens: query.promptTokens,
@@ -341,7 +351,7 @@ class Router implements SharedRouter {
     const { ledger, predictions, memory } = this.#book.state(id)
     const now = this.#parts.clock.now()
     const rate = ledger.rate ?? rates.prefillTokensPerSecond
-    const level = this.#expectations.level({ id, knowledge })
+    const level = this.#expectations.level({ id, knowledge }, this.#book.state(id))
     const error = predictions.error(level)
     return {
       load: {
@@ -401,54 +411,10 @@ class Router implements SharedRouter {
   }
 }
 
-/**
- * Where the session lives, by its key or its prompt; another member where only that one has what the prompt goes on from:
- * several conversations may have one key.
- */
-function homeOf(
-  { segments, promptTokens }: RouteQuery,
-  home: string | undefined,
-  { members, expected }: { members: readonly Member[]; expected: readonly Expected[] },
-): string | undefined {
-  if (home === undefined) return undefined
-  const head = segments.tokens[segments.head - 1] ?? 0
-  const own = (i: number) => Math.max(0, expected[i]!.tokens - head)
-  const at = members.findIndex(({ id }) => id === home)
-  if (at >= 0 && own(at) > 0) return home
-  const most = members.reduce((best, _, i) => (own(i) > own(best) ? i : best), 0)
-  return own(most) >= (promptTokens - head) / 2 ? members[most]!.id : home
-}
-
-/**
- * Tokens a second of each. Of one that was not observed it is what the others do, in proportion to what they are
- * configured to do: to compare an observed rate with an assumed one would send everything one way.
- */
-function ratesOf(members: readonly Member[], states: readonly MemberState[]): number[] {
-  let factors = 0
-  let observed = 0
-  for (const [i, { ledger }] of states.entries()) {
-    if (ledger.rate === undefined) continue
-    factors += ledger.rate / members[i]!.rates.prefillTokensPerSecond
-    observed++
-  }
-  const factor = observed === 0 ? 1 : factors / observed
-  return members.map(({ rates }, i) => states[i]!.ledger.rate ?? factor * rates.prefillTokensPerSecond)
-}
-
-function scoreOf({ member, ttftMs, overlapTokens, parts }: Candidate): Score {
-  return { member: member.id, ttftMs, overlapTokens, parts }
-}
-
 function isPlaced(placement: MemberPlacement): placement is Placed {
   return 'identity' in placement
 }
 
 function sentKey({ id }: RouteQuery, member: string): string {
   return `${id}\0${member}`
-}
-
-function noneUp(able: readonly Member[], excluded: readonly string[] | undefined): RefrainError {
-  const states = able.map(({ id, state }) => `${id} ${excluded?.includes(id) ? 'was tried' : `is ${state}`}`)
-  const why = states.length === 0 ? 'none is known yet' : states.join(', ')
-  return new RefrainError('engine_failed', `no backend is up: ${why}`, { retryAfterMs: 1000 })
 }

@@ -62,9 +62,9 @@ export class Health {
     return this.#wasRefused
   }
 
-  weight(now: number): number {
+  weight(now: () => number): number {
     if (this.#backAt === undefined) return 1
-    const share = (now - this.#backAt) / this.#options.slowStartMs
+    const share = (now() - this.#backAt) / this.#options.slowStartMs
     if (share < 1) return LEAST_WEIGHT + (1 - LEAST_WEIGHT) * share
     this.#backAt = undefined
     return 1

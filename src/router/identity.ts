@@ -18,18 +18,8 @@ export interface Identity {
 
 /** Where equal hashes are equal prompts: one model, one salt. */
 export function scopeOf({ model, salt }: RouteQuery): string {
-  const text = `${model}\0${salt}`
-  let scope = scopes.get(text)
-  if (scope === undefined) {
-    if (scopes.size >= MAX_SCOPES) scopes.clear()
-    scope = digest(text)
-    scopes.set(text, scope)
-  }
-  return scope
+  return digest(`${model}\0${salt}`)
 }
-
-const scopes = new Map<string, string>()
-const MAX_SCOPES = 10_000
 
 /** What all keys of one session begin with, whatever its model and salt. */
 export function sessionPrefix(tenant: string, session: string): string {
@@ -65,12 +55,17 @@ export function identify(
  * before the router's start are known too, and longer: who spoke since comes first.
  */
 function follow({ segments }: RouteQuery, match: SegmentMatch<Session>, sessions: SessionTable): Session | undefined {
-  const live = match.owners.filter(({ owner }) => sessions.has(owner))
-  const exact = live.filter(({ owner, depth }) => segments.hashes[depth - 1] === owner.tail)
-  const found = exact.find(({ owner }) => owner.turns > 0) ?? exact[0]
-  if (found !== undefined) return found.owner
-  const [longest] = live
-  if (longest === undefined) return undefined
+  let longest: { readonly depth: number; readonly owner: Session } | undefined
+  let recalled: Session | undefined
+  for (const each of match.owners) {
+    const { owner, depth } = each
+    if (!sessions.has(owner)) continue
+    longest ??= each
+    if (segments.hashes[depth - 1] !== owner.tail) continue
+    if (owner.turns > 0) return owner
+    recalled ??= owner
+  }
+  if (recalled !== undefined || longest === undefined) return recalled
   const { owner, depth } = longest
   // Clients rewrite their last messages; somebody who goes on from far behind, or meanwhile, is another.
   const shared = segments.tokens[depth - 1] ?? 0
@@ -78,6 +73,17 @@ function follow({ segments }: RouteQuery, match: SegmentMatch<Session>, sessions
   return owner.inFlight === 0 && shared - head >= (owner.tokens - head) / 2 ? owner : undefined
 }
 
+/** Of a model's scope, of a session's name: the same few come again and again. */
 function digest(text: string): string {
-  return hash('sha256', text, 'base64url').slice(0, 22)
+  let known = digests.get(text)
+  if (known === undefined) {
+    known = hash('sha256', text, 'base64url').slice(0, 22)
+    if (digests.size >= MOST_DIGESTS) digests.clear()
+    if (text.length <= LONGEST_TEXT) digests.set(text, known)
+  }
+  return known
 }
+
+const digests = new Map<string, string>()
+const MOST_DIGESTS = 10_000
+const LONGEST_TEXT = 512

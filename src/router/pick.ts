@@ -9,8 +9,10 @@ export interface Candidate {
   readonly member: Member
   /** Of the prompt's front, believed to be there. */
   readonly overlapTokens: number
-  /** Milliseconds by scorer, unweighted. */
-  readonly parts: Readonly<Record<string, number>>
+  /** Milliseconds by scorer, unweighted; 0 where the config has it not. */
+  readonly prefillMs: number
+  readonly pressureMs: number
+  readonly affinityMs: number
   /** Of the parts, as time to the first token: what is to be computed, waited for and shared. */
   readonly ttftMs: number
   /** All parts by their weights. */
@@ -59,28 +61,44 @@ export function pick(candidates: Candidates, situation: Situation, options: Pick
   if (candidates.length === 1) return { candidate: only, reason: 'only choice' }
   if (situation.isSide) return { candidate: least(candidates, urgent), reason: 'side request' }
   const { home, parent } = situation
-  const atHome = home === undefined ? undefined : candidates.find(({ member }) => member.id === home)
+  const atHome = home === undefined ? undefined : candidateAt(home, candidates)
   if (atHome !== undefined) return stayOrLeave(atHome, candidates, options)
-  const atParent = parent === undefined ? undefined : candidates.find(({ member }) => member.id === parent)
+  const atParent = parent === undefined ? undefined : candidateAt(parent, candidates)
   if (atParent !== undefined && !isOverloaded(atParent, candidates, options))
     return { candidate: atParent, reason: "parent's" }
   const found = newcomer(candidates, situation, options)
   return home === undefined ? found : { ...found, reason: `home is gone, ${found.reason}` }
 }
 
+function candidateAt(id: string, candidates: Candidates): Candidate | undefined {
+  for (const each of candidates) if (each.member.id === id) return each
+  return undefined
+}
+
 /** What counts now, whatever comes later. */
-const urgent = ({ ttftMs, parts }: Candidate) => ttftMs + (parts['affinity'] ?? 0)
+const urgent = ({ ttftMs, affinityMs }: Candidate) => ttftMs + affinityMs
 /** What counts later, whatever waits now. */
-const lasting = ({ parts }: Candidate) => (parts['prefill'] ?? 0) + (parts['pressure'] ?? 0)
+const lasting = ({ prefillMs, pressureMs }: Candidate) => prefillMs + pressureMs
 const total = (candidate: Candidate) => candidate.total
+const prefill = (candidate: Candidate) => candidate.prefillMs
 
 function least(candidates: Candidates, cost: (candidate: Candidate) => number): Candidate {
-  return candidates.reduce((best, each) => (cost(each) < cost(best) ? each : best))
+  let [best] = candidates
+  let lowest = cost(best)
+  for (let i = 1; i < candidates.length; i++) {
+    const each = candidates[i] as Candidate
+    const ms = cost(each)
+    if (ms < lowest) {
+      best = each
+      lowest = ms
+    }
+  }
+  return best
 }
 
 function isOverloaded(home: Candidate, candidates: Candidates, { overload }: PickOptions): boolean {
-  const best = least(candidates, (each) => (each === home ? Number.POSITIVE_INFINITY : urgent(each)))
-  return home.ttftMs > overload * urgent(best)
+  for (const each of candidates) if (each !== home && home.ttftMs > overload * urgent(each)) return true
+  return false
 }
 
 function stayOrLeave(home: Candidate, candidates: Candidates, options: PickOptions): Picked {
@@ -95,13 +113,13 @@ const WORTH_TURNS = 2
 
 /** A member that has next to no sessions, while the session's home is crowded, or busy with several heads. */
 function idleFor(home: Candidate, candidates: Candidates, { rebalanceMs }: PickOptions): Candidate | undefined {
+  if (home.inFlight === 0) return undefined
   const share = candidates.reduce((sum, { residents }) => sum + residents, 0) / candidates.length
-  if (home.residents <= share || home.inFlight === 0) return undefined
-  const crowdMs = (home.parts['pressure'] ?? 0) * WORTH_TURNS
-  const idle = candidates.filter(({ residents, inFlight, parts, member }) => {
+  if (home.residents <= share) return undefined
+  const crowdMs = home.pressureMs * WORTH_TURNS
+  const idle = candidates.filter(({ residents, inFlight, prefillMs, member }) => {
     if (residents >= share / 2 || home.residents - residents < 2) return false
     if (inFlight > 0 || member.load.reportedQueue > 0) return false
-    const prefillMs = parts['prefill'] ?? 0
     return prefillMs <= rebalanceMs && (home.residentHeads > 1 || prefillMs < crowdMs)
   })
   return isSome(idle) ? least(idle, total) : undefined
@@ -122,8 +140,7 @@ function newcomer(candidates: Candidates, situation: Situation, options: PickOpt
 
 /** Whether a newcomer is better off, now or for good, where its head has to be computed once more. */
 function isWorthCopy(holders: Candidates, other: Candidate, { replicate }: PickOptions): boolean {
-  const prefillMs = ({ parts }: Candidate) => parts['prefill'] ?? 0
-  const copyMs = Math.max(0, prefillMs(other) - prefillMs(least(holders, prefillMs)))
+  const copyMs = Math.max(0, other.prefillMs - least(holders, prefill).prefillMs)
   const gainMs = least(holders, ({ ttftMs }) => ttftMs).ttftMs - other.ttftMs
   // A member that does nothing computes it for free; another one's sessions would wait meanwhile.
   if (gainMs > (other.inFlight === 0 ? 0 : replicate * copyMs)) return true
@@ -137,7 +154,7 @@ const TIE_SHARE = 0.1
 
 function newHead(candidates: Candidates, { head }: Situation, { spread }: PickOptions): Candidate {
   const best = least(candidates, total)
-  const tolerance = Math.max(TIE_MS, TIE_SHARE * (best.parts['prefill'] ?? 0))
+  const tolerance = Math.max(TIE_MS, TIE_SHARE * best.prefillMs)
   const equals = candidates.filter((each) => each.total <= best.total + tolerance)
   const bound = Math.ceil((spread * (candidates.reduce((sum, { heads }) => sum + heads, 0) + 1)) / candidates.length)
   const roomy = equals.filter(({ heads }) => heads < bound)

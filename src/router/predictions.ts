@@ -8,6 +8,8 @@ import type { CacheMemory } from './segment-index.js'
 /** Best first. */
 const LEVELS: readonly Knowledge[] = ['precise', 'learned', 'sticky', 'load']
 
+const MODELS = ['precise', 'learned', 'sticky'] as const
+
 /** How much one more answer counts. */
 const WEIGHT = 0.1
 const MIN_SEEN = 10
@@ -45,7 +47,7 @@ export class Predictions {
 
   learn(predicted: Predicted, { cached, prompt }: Reported): void {
     if (prompt <= 0) return
-    for (const name of ['precise', 'learned', 'sticky'] as const) {
+    for (const name of MODELS) {
       const track = this.#tracks[name]
       const tokens = predicted[name]
       if (tokens === undefined) continue
@@ -60,8 +62,11 @@ export class Predictions {
 
   /** The best model that is believed, no better than `ceiling`. */
   level(ceiling: Knowledge): Knowledge {
-    const from = LEVELS.indexOf(ceiling)
-    return LEVELS.slice(from).find((name) => name === 'load' || this.#tracks[name].believed) ?? 'load'
+    for (let i = LEVELS.indexOf(ceiling); i < LEVELS.length; i++) {
+      const name = LEVELS[i] as Knowledge
+      if (name === 'load' || this.#tracks[name].believed) return name
+    }
+    return 'load'
   }
 
   /** Mean error of a model as a share of the prompt; undefined: it was never seen. */

@@ -50,13 +50,8 @@ export interface SegmentMatch<Owner> {
   readonly recalled: ReadonlyMap<number, number>
 }
 
-const NOTHING: SegmentMatch<never> = {
-  depth: 0,
-  owners: [],
-  tokens: new Map(),
-  pending: new Map(),
-  recalled: new Map(),
-}
+const NONE = new Map<number, number>()
+const NOTHING: SegmentMatch<never> = { depth: 0, owners: [], tokens: NONE, pending: NONE, recalled: NONE }
 
 export class SegmentIndex<Owner> {
   readonly #options: SegmentIndexOptions
@@ -81,22 +76,26 @@ export class SegmentIndex<Owner> {
   ): SegmentMatch<Owner> {
     const segments = this.#scopes.get(scope)
     if (segments === undefined) return NOTHING
-    const search = new Search<Owner>((i) => {
-      const segment = segments.get(chain.hashes[i] as string)
-      return segment !== undefined && now - segment.usedAt <= this.#options.ttlMs ? segment : undefined
-    }, memoryOf)
+    const search = new Search<Owner>({ segments, hashes: chain.hashes, since: now - this.#options.ttlMs, memoryOf })
     const last = search.lastOf(chain.hashes.length)
     if (last < 0) return NOTHING
     search.down(last)
     // After a restart the head and the last prompts are known, and nothing between.
     if (chain.head > 0) search.see(Math.min(chain.head - 1, last))
     const tokens = new Map<number, number>()
-    const pending = new Map<number, number>()
-    const recalled = new Map<number, number>()
-    for (const [index, front] of search.fronts) {
-      if (front.recalled >= 0) recalled.set(index, chain.tokens[front.recalled] as number)
+    let pending = NONE
+    let recalled = NONE
+    for (const front of search.fronts) {
+      const { index } = front
       if (front.held >= 0) tokens.set(index, chain.tokens[front.held] as number)
-      if (front.pending >= 0) pending.set(index, chain.tokens[front.pending] as number)
+      if (front.pending >= 0) {
+        if (pending === NONE) pending = new Map()
+        pending.set(index, chain.tokens[front.pending] as number)
+      }
+      if (front.recalled >= 0) {
+        if (recalled === NONE) recalled = new Map()
+        recalled.set(index, chain.tokens[front.recalled] as number)
+      }
     }
     return { depth: last + 1, owners: search.ownersFrom(last), tokens, pending, recalled }
   }
@@ -180,6 +179,8 @@ interface Visit<Owner> {
 
 /** The last segments of a chain that one member holds, and that were sent there lately; -1: none. */
 interface Front {
+  /** The member's number. */
+  readonly index: number
   /** What a front must have been sent after to be there still. */
   readonly heldFrom: number
   readonly pendingAbove: number
@@ -190,9 +191,17 @@ interface Front {
   recalled: number
 }
 
-function frontOf({ computed, capacity, clearedBelow, pendingAbove, trustsRecalled }: CacheMemory): Front {
+function frontOf({ index, computed, capacity, clearedBelow, pendingAbove, trustsRecalled }: CacheMemory): Front {
   const heldFrom = Math.max(clearedBelow, computed - capacity, trustsRecalled ? 0 : 1)
-  return { heldFrom, pendingAbove, mayRecall: clearedBelow === 0, held: -1, pending: -1, recalled: -1 }
+  return { index, heldFrom, pendingAbove, mayRecall: clearedBelow === 0, held: -1, pending: -1, recalled: -1 }
+}
+
+interface SearchIn<Owner> {
+  readonly segments: ReadonlyMap<string, Segment<Owner>>
+  readonly hashes: readonly string[]
+  /** Segments that were not used since are forgotten. */
+  readonly since: number
+  memoryOf(index: number): CacheMemory
 }
 
 /** Segments of one leap. */
@@ -203,13 +212,24 @@ const LEAP = 16
  * that between two segments only members need a closer look that have the one and not the other.
  */
 class Search<Owner> {
-  readonly fronts = new Map<number, Front>()
-  readonly #segmentAt: (i: number) => Segment<Owner> | undefined
-  readonly #memoryOf: (index: number) => CacheMemory
+  readonly fronts: Front[] = []
+  readonly #in: SearchIn<Owner>
 
-  constructor(segmentAt: (i: number) => Segment<Owner> | undefined, memoryOf: (index: number) => CacheMemory) {
-    this.#segmentAt = segmentAt
-    this.#memoryOf = memoryOf
+  constructor(within: SearchIn<Owner>) {
+    this.#in = within
+  }
+
+  #segmentAt(i: number): Segment<Owner> | undefined {
+    const { segments, hashes, since } = this.#in
+    const segment = segments.get(hashes[i] as string)
+    return segment !== undefined && segment.usedAt >= since ? segment : undefined
+  }
+
+  #frontOf(index: number): Front {
+    for (const front of this.fronts) if (front.index === index) return front
+    const front = frontOf(this.#in.memoryOf(index))
+    this.fronts.push(front)
+    return front
   }
 
   /** The last known one of the first `count` segments; -1: none is. */
@@ -244,11 +264,7 @@ class Search<Owner> {
     for (let at = 0; at < holders.length; at += 2) {
       const index = holders[at] as number
       const computed = holders[at + 1] as number
-      let front = this.fronts.get(index)
-      if (front === undefined) {
-        front = frontOf(this.#memoryOf(index))
-        this.fronts.set(index, front)
-      }
+      const front = this.#frontOf(index)
       if (computed >= front.heldFrom && i > front.held) {
         isNew ||= front.held < 0
         front.held = i

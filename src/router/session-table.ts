@@ -21,6 +21,8 @@ export interface Session {
   /** Of its last prompt. */
   tokens: number
   usedAt: number
+  /** `usedAt` when it got its place among the others. */
+  placedAt: number
   inFlight: number
   turns: number
   /** New tokens of a turn, smoothed. */
@@ -45,16 +47,20 @@ export interface Residents {
 
 /** Between two looks at who is still active. */
 const SWEEP_MS = 500
+const SWEEP_STEPS = 1024
 /** A bound that is passed is met again with room for one in so many. */
 const BATCHES = 16
+/** Sessions that are looked at for each that is to go. */
+const STEPS = 8
+const BATCH = 64
 /** New tokens of a turn, before any was seen. */
 const FIRST_STEP_TOKENS = 330
 
 export class SessionTable {
   readonly #options: SessionTableOptions
-  /** Least recently used first. */
+  /** In the order of use as it was when each was last looked at: to keep it all along costs more than a decision. */
   readonly #sessions = new Map<string, Session>()
-  /** Least recently used first. */
+  /** The same. */
   readonly #active = new Set<Session>()
   readonly #residents = new Map<string, Residents>()
   /** Told of each session that is dropped. */
@@ -95,6 +101,7 @@ export class SessionTable {
     this.remove(fields.key)
     const session: Session = {
       ...fields,
+      placedAt: fields.usedAt,
       inFlight: 0,
       turns: 0,
       step: this.#typicalStep,
@@ -134,7 +141,8 @@ export class SessionTable {
       session.step = session.turns === 1 ? grown : session.step + (grown - session.step) / 4
       this.#typicalStep += (grown - this.#typicalStep) / 32
     }
-    this.#rest(session)
+    if (this.#active.has(session)) this.#part(session)
+    else this.#active.add(session)
     session.turns++
     session.inFlight++
     session.usedAt = now
@@ -149,15 +157,11 @@ export class SessionTable {
     residents.sessions++
     residents.demand += session.demand
     residents.heads.set(head, (residents.heads.get(head) ?? 0) + 1)
-    this.#active.add(session)
-    // Most recently used last.
-    if (this.#sessions.delete(session.key)) this.#sessions.set(session.key, session)
   }
 
   over(session: Session, now: number): void {
     session.inFlight = Math.max(0, session.inFlight - 1)
     session.usedAt = now
-    if (this.#active.delete(session)) this.#active.add(session)
   }
 
   /** Of `member`; call `sweep` before a round of it. */
@@ -175,7 +179,11 @@ export class SessionTable {
   }
 
   #rest(session: Session): void {
-    if (!this.#active.delete(session)) return
+    if (this.#active.delete(session)) this.#part(session)
+  }
+
+  /** It counts no longer at its member. */
+  #part(session: Session): void {
     const residents = this.#residentsOf(session.member)
     residents.sessions--
     residents.demand = residents.sessions === 0 ? 0 : residents.demand - session.demand
@@ -184,19 +192,18 @@ export class SessionTable {
     else residents.heads.delete(session.head)
   }
 
-  /** Puts sessions to rest that had no turn for long. To find the first of a set that changes is not free: now and then. */
+  /** Puts sessions to rest that had no turn for long, of as many as are looked at in one go: now and then. */
   sweep(now: number): void {
     if (now - this.#sweptAt < SWEEP_MS) return
     this.#sweptAt = now
+    let steps = Math.min(this.#active.size, SWEEP_STEPS)
     for (const session of this.#active) {
-      if (now - session.usedAt <= this.#options.activeMs) return
-      if (session.inFlight > 0) {
-        // A long answer: it is looked at again after the others.
+      if (steps-- <= 0) return
+      if (session.inFlight === 0 && now - session.usedAt > this.#options.activeMs) this.#rest(session)
+      else {
+        // It is looked at again after the others.
         this.#active.delete(session)
         this.#active.add(session)
-        session.usedAt = now
-      } else {
-        this.#rest(session)
       }
     }
   }
@@ -207,9 +214,17 @@ export class SessionTable {
     if (this.#sessions.size <= max && now - this.#boundAt < ttlMs / BATCHES) return
     this.#boundAt = now
     const target = this.#sessions.size <= max ? max : Math.floor(max * (1 - 1 / BATCHES))
+    let steps = STEPS * Math.max(BATCH, this.#sessions.size - target)
     for (const session of this.#sessions.values()) {
-      if (this.#sessions.size <= target && now - session.usedAt <= ttlMs) return
-      if (session.inFlight === 0 || this.#sessions.size > 2 * max) this.remove(session.key)
+      if (steps-- <= 0) return
+      if (session.usedAt > session.placedAt && now - session.usedAt <= ttlMs) {
+        session.placedAt = session.usedAt
+        this.#sessions.delete(session.key)
+        this.#sessions.set(session.key, session)
+      } else {
+        if (this.#sessions.size <= target && now - session.usedAt <= ttlMs) return
+        if (session.inFlight === 0 || this.#sessions.size > 2 * max) this.remove(session.key)
+      }
     }
   }
 }

@@ -1,16 +1,13 @@
 // A scorer says what one thing about a member costs a request, in milliseconds; the router adds them up by the weights of
 // the config. Pure: it sees counts, never a prompt, and changes nothing.
 
-import type { Medium } from '../contract.js'
-
-/** What is known of one member for one request. Tokens are in the unit of the request's own estimate. */
+/** What is known of one member for one request, while it is scored. Tokens are in the unit of the request's own estimate. */
 export interface Prospect {
   readonly member: string
   readonly request: string
   readonly promptTokens: number
-  /** Of the front, what is believed to be there, by where it lies. */
-  readonly held: Readonly<Partial<Record<Medium, number>>>
-  readonly restoreCost: Readonly<Record<Medium, number>>
+  /** Of the front, what is believed to be there, less what it costs to bring up. */
+  readonly savedTokens: number
   /** Prefill, tokens a second. */
   readonly rate: number
   /** To be computed there before this request's own. */
