@@ -3,6 +3,7 @@
 // were of no use for longest go first. Bodies are copied into buffers that grow with their conversation, only where they
 // are new, so that those from the network die young. Part of step 2 in fleet mode.
 
+import type { RequestClass } from '../core/request.js'
 import type { BodyMember, BodyScan, Elements, LinksBox } from './body-scan.js'
 import type { Digest } from './segment-hash.js'
 
@@ -13,6 +14,22 @@ export interface KeptBody {
   readonly elements: Elements
   readonly digests: ReadonlyMap<string, Digest>
   readonly links: LinksBox
+  /** Where the closing brace stands. */
+  readonly close: number
+  readonly told: { readonly told: Told | undefined }
+}
+
+/** What a body and its headers say of a request, for the next one of the conversation. */
+export interface Told {
+  /** What it goes by: the headers that count, where the body's session is looked for, the last message of a user. */
+  readonly headers: string
+  readonly signals: readonly string[]
+  readonly lastUser: number
+  readonly model: string
+  readonly cacheSalt: unknown
+  readonly session: string | undefined
+  readonly parentSession: string | undefined
+  readonly requestClass: RequestClass
 }
 
 /** A known beginning: `count` elements of `body`. */
@@ -88,7 +105,7 @@ export class BodyMemo {
 
   /** Keeps a body that was read, in place of the one that it goes on from. */
   keep(scan: BodyScan): void {
-    const { bytes, elements, resumed, members, digests, links } = scan
+    const { bytes, elements, resumed, members, digests, links, close, told } = scan
     const { length } = elements.ends
     if (bytes.length < SHORT_BYTES || bytes.length * ROOM > this.#maxBytes || length === 0) return
     const isNext = resumed?.isWhole === true
@@ -96,7 +113,8 @@ export class BodyMemo {
     if (isNext) this.#drop(resumed.slot)
     while (this.#bytes + buffer.length > this.#maxBytes) this.#dropOldest()
     const slot = this.#free()
-    const kept: KeptBody = { bytes: buffer.subarray(0, bytes.length), members, elements, digests, links }
+    const own = buffer.subarray(0, bytes.length)
+    const kept: KeptBody = { bytes: own, members, elements, digests, links, close, told }
     this.#entries[slot] = kept
     this.#buffers[slot] = buffer
     this.#used.add(slot)

@@ -3,7 +3,7 @@
 // is for whoever answers. Where a key is repeated the last one counts, as it does for JSON.parse. Step 2 in fleet mode.
 
 import { RefrainError } from '../core/errors.js'
-import type { BodyMemo, KeptBody } from './body-memo.js'
+import type { BodyMemo, KeptBody, Told } from './body-memo.js'
 import { type Digest, digestOf } from './segment-hash.js'
 
 /** Half-open ranges of bytes: the key with its quotes begins at `keyStart`, the value is `[start, end)`. */
@@ -69,6 +69,10 @@ export class BodyScan {
   readonly digests = new Map<string, Digest>()
   /** The chain over the elements, as route-query.ts makes it; the earlier body's until then. */
   readonly links: LinksBox
+  /** Whether all members but the list are, byte for byte, those of the earlier body. */
+  #isSame = false
+  /** What route-query.ts found out about it; the earlier body's where nothing but the list has grown, until then. */
+  readonly told: { told: Told | undefined }
 
   /** @throws RefrainError `invalid_json`. */
   constructor(bytes: Buffer, memo?: BodyMemo) {
@@ -86,6 +90,7 @@ export class BodyScan {
     }
     this.links = { links: found?.body.links.links }
     this.close = this.#scan()
+    this.told = { told: this.#isSame ? found?.body.told.told : undefined }
     this.#earlier = undefined
   }
 
@@ -164,8 +169,27 @@ export class BodyScan {
     }
     const at = this.elements.ends[this.known - 1] as number
     const end = this.#restOfList(skipSpace(this.bytes, at))
-    this.members.push({ ...list, end })
-    return this.#behind(end)
+    const { key, keyStart, start } = list
+    this.members.push({ key, keyStart, start, end })
+    return this.#sameRest(earlier, list, end) ?? this.#behind(end)
+  }
+
+  /** Where everything behind the list, which ends at `end`, is as it was: where the closing brace stands. */
+  #sameRest(earlier: KeptBody, list: BodyMember, end: number): number | undefined {
+    const { bytes, members, digests, close } = earlier
+    const rest = bytes.length - list.end
+    if (this.bytes.length - end !== rest) return undefined
+    if (this.bytes.compare(bytes, list.end, bytes.length, end, this.bytes.length) !== 0) return undefined
+    const shift = end - list.end
+    for (const member of members) {
+      if (member.keyStart <= list.keyStart) continue
+      const { key, keyStart, start } = member
+      this.members.push({ key, keyStart: keyStart + shift, start: start + shift, end: member.end + shift })
+      const digest = digests.get(key)
+      if (digest !== undefined) this.digests.set(key, digest)
+    }
+    this.#isSame = true
+    return close + shift
   }
 
   /** Reads the member whose key begins at `at`; gives where the comma or brace behind it stands. */

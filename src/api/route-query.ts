@@ -3,7 +3,8 @@
 
 import type { Priority, Tenant } from '../core/request.js'
 import type { RouteQuery, SegmentChain } from '../router/contract.js'
-import { type BodyScan, type Links, ROLES } from './body-scan.js'
+import type { Told } from './body-memo.js'
+import { type BodyMember, type BodyScan, type Links, ROLES } from './body-scan.js'
 import { invalid } from './dialect/fields.js'
 import { lightBody } from './light-body.js'
 import { classify } from './request-class.js'
@@ -32,18 +33,13 @@ const PIECE_BYTES = 1024
 
 /** @throws RefrainError `invalid_request` naming the header. */
 export function queryOf({ id, tenant, headers, scan }: Arrived, options: QueryOptions): RouteQuery {
-  const body = lightBody(scan)
-  const { session, parentSession } = hasSignal(headers, body, options.sessionSignals)
-    ? sessionSignal(headers, body, options.sessionSignals)
-    : NO_SIGNAL
-  const { requestClass = 'main' } = classify(headers, body)
+  const told = toldOf(scan, headers, options.sessionSignals)
+  const { model, cacheSalt: salt, session, parentSession, requestClass } = told
   const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
   const priority = headers['x-refrain-priority'] ?? (isSide ? 'auxiliary' : 'interactive')
   if (typeof priority !== 'string' || !PRIORITIES.includes(priority)) {
     throw invalid('x-refrain-priority', `must be one of ${PRIORITIES.join(', ')}`)
   }
-  const model = typeof body['model'] === 'string' ? body['model'] : ''
-  const salt = body['cache_salt']
   const segments = segmentsOf(scan, options.tokensPerByte(model))
   return {
     id,
@@ -59,6 +55,55 @@ export function queryOf({ id, tenant, headers, scan }: Arrived, options: QueryOp
     estimated: true,
   }
 }
+
+const USER = ROLES.indexOf('user')
+
+/** Where a conversation with tools has only grown behind its last message of a user, what was known of it. */
+function toldOf(scan: BodyScan, headers: RequestHeaders, signals: readonly string[]): Told {
+  const before = scan.told.told
+  const counted = countedHeaders(headers, signals)
+  const lastUser = scan.elements.roles.lastIndexOf(USER)
+  const isKnown = lastUser >= 0 && lastUser < scan.known
+  if (
+    before !== undefined &&
+    isKnown &&
+    before.lastUser === lastUser &&
+    before.headers === counted &&
+    before.signals === signals
+  ) {
+    return before
+  }
+  const body = lightBody(scan)
+  const { session, parentSession } = hasSignal(headers, body, signals)
+    ? sessionSignal(headers, body, signals)
+    : NO_SIGNAL
+  const { requestClass = 'main' } = classify(headers, body)
+  const model = typeof body['model'] === 'string' ? body['model'] : ''
+  const cacheSalt = body['cache_salt']
+  const told = { headers: counted, signals, lastUser, model, cacheSalt, session, parentSession, requestClass }
+  // Without tools it counts how many there are of what.
+  scan.told.told = body['tools'] === undefined ? undefined : told
+  return told
+}
+
+/** The headers that say whose turn it is, or what it is for, as a text. */
+function countedHeaders(headers: RequestHeaders, signals: readonly string[]): string {
+  let counting = COUNTING.get(signals)
+  if (counting === undefined) {
+    counting = new Set(signals)
+    COUNTING.set(signals, counting)
+  }
+  let text = ''
+  for (const name in headers) {
+    if (name.startsWith('x-') || counting.has(name)) {
+      if (!PASSING.has(name)) text += `${name}\0${String(headers[name])}\0`
+    }
+  }
+  return text
+}
+const COUNTING = new WeakMap<readonly string[], ReadonlySet<string>>()
+/** They change from request to request, and say nothing of the conversation. */
+const PASSING = new Set(['x-request-id', 'x-client-request-id', 'x-stainless-retry-count', 'x-refrain-priority'])
 
 /** Whether any is there at all: most requests of most clients have none. */
 function hasSignal(headers: RequestHeaders, body: Readonly<Record<string, unknown>>, signals: readonly string[]) {
@@ -78,40 +123,39 @@ const FIELDS = new WeakMap<readonly string[], readonly (string | undefined)[]>()
 
 /** Tools, system, then each message; of a plain prompt pieces of equal length. */
 export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain {
+  const { starts, ends, roles } = scan.elements
   const hashes: string[] = []
-  const lengths: number[] = []
+  const tokens: number[] = []
   let chain: Digest = CHAIN_START
+  let bytes = 0
   const add = (digest: Digest, length: number) => {
     chain = chained(chain, digest)
     hashes.push(nameOf(chain))
-    lengths.push(length)
+    bytes += length
+    tokens.push(Math.ceil(bytes * tokensPerByte))
   }
-  const parts: string[] = []
-  for (const key of ['tools', 'system', 'instructions']) {
-    const member = scan.member(key)
+  for (const key of HEAD_KEYS) {
     const digest = scan.digest(key)
-    if (member === undefined || digest === undefined) continue
-    add(digest, member.end - member.start)
-    parts.push(key)
+    if (digest === undefined) continue
+    const { start, end } = scan.member(key) as BodyMember
+    add(digest, end - start)
   }
-  const { starts, ends, roles } = scan.elements
-  let head = hashes.length
-  while (head - hashes.length < roles.length && isSystem(roles[head - hashes.length] as number)) head++
+  const front = hashes.length
+  let head = front
+  while (head - front < roles.length && isSystem(roles[head - front] as number)) head++
   if (starts.length === 0) addPieces(scan, add)
   else {
     const { names } = linksOf(scan, chain)
     for (let i = 0; i < starts.length; i++) {
       hashes.push(names[i] as string)
-      lengths.push((ends[i] as number) - (starts[i] as number))
+      bytes += (ends[i] as number) - (starts[i] as number)
+      tokens.push(Math.ceil(bytes * tokensPerByte))
     }
   }
-  let bytes = 0
-  const tokens = lengths.map((length) => {
-    bytes += length
-    return Math.ceil(bytes * tokensPerByte)
-  })
-  return { hashes, tokens, head, parts }
+  return { hashes, tokens, head }
 }
+
+const HEAD_KEYS = ['tools', 'system', 'instructions'] as const
 
 /** The chain over the elements; of those that were known, the earlier one where its beginning is the same. */
 function linksOf(scan: BodyScan, behind: Digest): Links {

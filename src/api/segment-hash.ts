@@ -3,6 +3,7 @@
 // its cache to end (`cache_control`) move from turn to turn and are no part of it.
 
 import { hash } from 'node:crypto'
+import zlib from 'node:zlib'
 
 /** Two halves of 64 bits. */
 export interface Digest {
@@ -14,35 +15,41 @@ const MARK = Buffer.from('"cache_control"')
 
 /** Of `bytes[start, end)`. */
 export function digestOf(bytes: Buffer, start: number, end: number): Digest {
-  if (!bytes.subarray(start, end).includes(MARK)) return plainDigest(bytes, start, end)
-  const text = bytes.toString('latin1', start, end)
+  const piece = bytes.subarray(start, end)
+  if (!piece.includes(MARK)) return plainDigest(piece)
+  const text = piece.toString('latin1')
   const rest = text.replace(
     /,\s*"cache_control"\s*:\s*(\{[^{}]*\}|null)|"cache_control"\s*:\s*(\{[^{}]*\}|null)\s*,?/g,
     '',
   )
-  const plain = Buffer.from(rest, 'latin1')
-  return plainDigest(plain, 0, plain.length)
+  return plainDigest(Buffer.from(rest, 'latin1'))
 }
 
-/** Shorter pieces are done before the runtime's own hash has begun. */
-const SHORT_BYTES = 512
+/** Checksums by the runtime, which are fast from the first one on; Node has them since 20.15. */
+const { crc32 } = zlib as { readonly crc32?: (bytes: Uint8Array) => number }
 
-function plainDigest(bytes: Buffer, start: number, end: number): Digest {
-  if (end - start < SHORT_BYTES) return shortDigest(bytes, start, end)
-  const digest = hash('sha1', bytes.subarray(start, end), 'buffer')
-  return { high: digest.readUInt32LE(0), low: digest.readUInt32LE(4) }
-}
+/** Words that are looked at beside the checksum. */
+const SAMPLES = 16
 
-/** Two lanes of 32 bits. */
-function shortDigest(bytes: Buffer, start: number, end: number): Digest {
-  let a = 0x2c1b3c6d ^ (end - start)
-  let b = 0x165667b1
-  for (let i = start; i < end; i++) {
-    const byte = bytes[i] as number
-    a = turn(Math.imul(a ^ byte, 0x9e3779b1))
-    b = turn(Math.imul(b ^ byte, 0xc2b2ae3d))
-  }
-  return { high: mixed(a ^ Math.imul(b, 0x85ebca6b)), low: mixed(b ^ Math.imul(turn(a), 0xcc9e2d51)) }
+const plainDigest: (piece: Buffer) => Digest =
+  crc32 === undefined
+    ? (piece) => {
+        const digest = hash('sha1', piece, 'buffer')
+        return { high: digest.readUInt32LE(0), low: digest.readUInt32LE(4) }
+      }
+    : (piece) => {
+        const sum = crc32(piece)
+        const low = sampled(piece)
+        return { high: mixed(sum ^ Math.imul(low, 0x85ebca6b)), low }
+      }
+
+/** Of its length and of bytes from all over it. */
+function sampled(piece: Buffer): number {
+  const { length } = piece
+  const step = Math.max(1, length / (4 * SAMPLES))
+  let a = 0x165667b1 ^ length
+  for (let at = 0; at < length; at += step) a = turn(Math.imul(a ^ (piece[at | 0] as number), 0xc2b2ae35))
+  return mixed(a)
 }
 
 function turn(x: number): number {
