@@ -12,6 +12,13 @@ afterEach(async () => {
   house = undefined
 })
 
+// biome-ignore lint/suspicious/noExplicitAny: an answer's shape is what the test is about to assert
+type Json = any
+
+async function json(url: string, headers: Readonly<Record<string, string>> = {}): Promise<Json> {
+  return (await fetch(url, { headers })).json()
+}
+
 /** Closed behind the test. */
 async function opened<T extends { close(): Promise<void> }>(opening: Promise<T>): Promise<T> {
   const own = await opening
@@ -74,8 +81,7 @@ describe('what it shows', () => {
     await rest.goOn(0, key('anna'))
     await rest.goOn(1, key('bert'))
     await rest.goOn(1, { ...key('bert') })
-    const ask = async (path: string, who: string) =>
-      (await fetch(`${url}/v1/dashboard/${path}`, { headers: key(who) })).json()
+    const ask = (path: string, who: string) => json(`${url}/v1/dashboard/${path}`, key(who))
     const feeds = { anna: await ask('feed', 'anna'), ops: await ask('feed', 'ops') }
     expect(feeds.anna).toMatchObject({
       object: 'dashboard.feed',
@@ -101,7 +107,7 @@ describe('what it shows', () => {
 
   test('in front of a fleet: backends, their overlap, and sessions as they end', async () => {
     const fleet = await opened(fleetHouse())
-    const feed = async () => (await fetch(`${fleet.url}/v1/dashboard/feed`)).json()
+    const feed = () => json(`${fleet.url}/v1/dashboard/feed`)
     expect(await feed()).toMatchObject({ server: { kind: 'fleet' }, sessions: [] })
     for (let i = 0; i < 3; i++) await (await fleet.chat({}, { 'x-refrain-session': 'talk' })).text()
     let now = await feed()
@@ -114,7 +120,7 @@ describe('what it shows', () => {
     expect(now.backends).toHaveLength(2)
     const counted = now.backends.map(({ overlap }: { overlap?: { requests: number } }) => overlap?.requests ?? 0)
     expect(counted.reduce((a: number, b: number) => a + b)).toBe(3)
-    const turns = await (await fetch(`${fleet.url}/v1/dashboard/sessions/talk/turns`)).json()
+    const turns = await json(`${fleet.url}/v1/dashboard/sessions/talk/turns`)
     expect(turns.turns.at(-1).backend).toMatch(/^http/)
     expect((await fetch(`${fleet.url}/v1/dashboard/tree`)).status).toBe(404)
     expect((await fetch(`${fleet.url}/dashboard`)).status).toBe(200)
