@@ -9,6 +9,7 @@ import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
 import type { Dashboard } from '../dashboard/contract.js'
 import type { TurnArchive } from '../explain/contract.js'
 import type { MemberPlacement, RouteQuery } from '../router/contract.js'
+import type { Sessions } from '../session/contract.js'
 import type { MissReason } from './dialect/contract.js'
 
 /** A model as clients see it. */
@@ -95,6 +96,10 @@ export interface ApiOptions {
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
   /** Turns of sessions and why they missed; absent: nobody takes them down. */
   readonly turns?: TurnArchive
+  /** Sessions that are logged; absent: none are. */
+  readonly sessions?: Sessions
+  /** Answers of the Responses API are kept where `store` is absent. */
+  readonly storesResponses?: boolean
   /** The page; absent: there is none. */
   readonly dashboard?: Dashboard | undefined
 }

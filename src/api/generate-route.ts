@@ -14,6 +14,7 @@ import { invalid } from './dialect/fields.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault } from './failure.js'
 import { inertThinking } from './inert-thinking.js'
+import { inSession, keptAnswer } from './logged-session.js'
 import { classify } from './request-class.js'
 import { sessionSignal } from './session-signal.js'
 
@@ -36,7 +37,9 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
     tellBegun(request, options.clock)
     try {
       const body = readBody(request.body)
-      const envelope = envelopeOf(request, options, body)
+      const sent = envelopeOf(request, options, body)
+      const kept = await keptAnswer(dialect, body, { envelope: sent, options })
+      const envelope = kept?.envelope ?? sent
       request.session = envelope.session
       const decoded = dialect.decode(body, envelope)
       const served = options.service.resolve(decoded.requests[0].model || undefined)
@@ -44,7 +47,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
       const inert = inertThinking(decoded.requests[0].prompt, served, body.value)
       nameIgnored({ ignored: [...decoded.ignored, ...inert] }, reply)
       const about = {
-        id: dialect.idPrefix + request.id,
+        id: dialect.idPrefix + (kept?.answerId ?? request.id),
         model,
         created: Math.floor(Date.now() / 1000),
         forceUsage: options.forceUsage,
@@ -82,7 +85,7 @@ export function envelopeOf(request: FastifyRequest, options: ApiOptions, body: R
   if (typeof priority !== 'string' || !PRIORITIES.includes(priority)) {
     throw invalid('x-refrain-priority', `must be one of ${PRIORITIES.join(', ')}`)
   }
-  return {
+  const envelope: Envelope = {
     id: request.id,
     tenant: request.tenant,
     ...signal,
@@ -95,6 +98,7 @@ export function envelopeOf(request: FastifyRequest, options: ApiOptions, body: R
       return options.service.countTokens(served, text)
     },
   }
+  return inSession(envelope, body, request.headers['idempotency-key'])
 }
 
 /** Most of the header that is sent; a body can have more unknown fields than a client wants to read of. */

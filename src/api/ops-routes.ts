@@ -105,7 +105,9 @@ async function warm(
   active.add(stop)
   tellBegun(request, options.clock)
   try {
-    const job = { ...decoded.requests[0], n: 1, maxTokens: 0, pinTtlMs }
+    const [asked] = decoded.requests
+    const aside = asked.logged && { logged: { aside: 'behind' as const } }
+    const job = { ...asked, n: 1, maxTokens: 0, pinTtlMs, ...aside }
     for await (const event of options.service.generate(job, stop.signal)) tally.add(event, options.clock)
   } catch (error) {
     failure = error

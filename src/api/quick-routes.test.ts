@@ -99,14 +99,14 @@ describe('POST /v1/quick', () => {
     expect(error.message).toMatch(message)
   })
 
-  test('refuses an empty conversation and what is not kept yet, by their fields', async () => {
+  test('refuses an empty conversation and what is no session, by their fields', async () => {
     const tasks = [{ task: 'title' }]
     expect((await post(program, '/v1/quick', { messages: [], tasks })).json().error.param).toBe('messages')
     expect((await post(program, '/v1/quick', { tasks })).json().error.param).toBe('messages')
     expect((await post(program, '/v1/quick', { messages: conversation })).json().error.param).toBe('tasks')
     expect((await ask(tasks, { session: 's1' })).json().error).toMatchObject({
       param: 'session',
-      code: 'unsupported_parameter',
+      code: 'invalid_request',
     })
     expect((await ask(tasks, { model: 'nobody' })).status).toBe(404)
   })

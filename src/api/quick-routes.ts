@@ -7,13 +7,14 @@ import { ClientGone, cacheHeader, Tally } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
 import { type Decoded, type Envelope, envelopeRequest, type RawBody } from './dialect/contract.js'
-import { readFields, readingOf, refused, required, schemaOf, text } from './dialect/fields.js'
+import { readFields, readingOf, required, schemaOf, text, unsupported } from './dialect/fields.js'
 import { messages, tools } from './dialect/openai-messages.js'
 import { samplingOf } from './dialect/openai-sampling.js'
 import { usageOf } from './dialect/openai-shape.js'
 import { thinkingFields, thinkingOf } from './dialect/openai-thinking.js'
 import { checkQuick, tasks } from './dialect/quick-field.js'
 import { wireResult, withAdded } from './dialect/quick-result.js'
+import { sessionFields } from './dialect/session-field.js'
 import { type Active, envelopeOf, nameIgnored, settle, tellBegun } from './generate-route.js'
 import type { Route } from './route.js'
 
@@ -22,13 +23,13 @@ const quickFields = {
   messages,
   tools,
   tasks,
-  session: refused([], 'sessions are not kept here yet; send messages'),
+  session: sessionFields.session,
   cache_salt: text('Keeps the prefixes of those who send it apart from others.'),
   ...thinkingFields,
 }
 
 /** Of the body. */
-export const quickSchema = schemaOf(quickFields, ['messages', 'tasks'])
+export const quickSchema = schemaOf(quickFields, ['tasks'])
 
 export function quickRoutes(options: ApiOptions, active: Active): Route[] {
   return [
@@ -49,13 +50,17 @@ export function decodeQuick(raw: RawBody, envelope: Envelope): Pick<Decoded, 'ig
   const read = readFields(quickFields, raw.value, '', reading)
   const asked = required(read.tasks, 'tasks')
   checkQuick(asked, 'tasks', envelope.limits)
+  const isLogged = envelope.logged !== undefined
+  if (read.session !== undefined && !isLogged)
+    throw unsupported('session', 'cannot be honoured: nothing is logged here')
   const request: GenerateRequest = {
     ...envelopeRequest(envelope),
+    ...(isLogged && { logged: { aside: 'behind' } }),
     requestClass: 'auxiliary',
     model: read.model ?? '',
     prompt: {
       kind: 'chat',
-      messages: required(read.messages, 'messages'),
+      messages: required(read.messages ?? (isLogged ? [] : undefined), 'messages'),
       tools: read.tools ?? [],
       ...thinkingOf(read),
     },

@@ -27,6 +27,7 @@ import { openapi } from './openapi.js'
 import { opsRoutes } from './ops-routes.js'
 import { quickRoutes } from './quick-routes.js'
 import type { Route } from './route.js'
+import { sessionRoutes } from './session-routes.js'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -75,6 +76,7 @@ export function createServer(options: ApiOptions): ApiServer {
     ...quickRoutes(options, active),
     ...opsRoutes(options, active, state),
     ...explainRoutes(options),
+    ...sessionRoutes(options),
     ...dashboardRoutes(options.dashboard),
   ]
   const all = [...routes, openapi(routes, options)]

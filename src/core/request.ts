@@ -140,8 +140,10 @@ export interface LoggedAsk {
   readonly apply?: 'append' | 'boundary' | 'now'
   /** The client's own name for this turn: asked again, it is the same turn. */
   readonly key?: string
-  /** Nothing of it is logged: its messages stand behind the context this once. */
-  readonly aside?: true
+  /** Nothing of it is logged: its messages stand behind the context this once, or are the whole of what is asked with. */
+  readonly aside?: 'behind' | 'whole'
+  /** The head is what the request says, and nothing where it says nothing. */
+  readonly wholeHead?: true
 }
 
 export interface GenerateRequest {

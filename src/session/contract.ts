@@ -210,6 +210,8 @@ export interface SessionPorts {
   /** The text of a chat that is shown, as the path renders it. */
   render(model: string, shown: Chat, rendering: Rendering): string
   countTokens(model: string, text: string): number
+  /** Of the tenant's chains and replies. */
+  saltOf(tenant: string): string
   generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateEvent>
   /** Cached blocks, in every tier. */
   eraseBlocks(blocks: readonly BlockHash[]): Promise<void>

@@ -32,9 +32,8 @@ export class SessionFold {
   wasTried = false
   /** The model or a client asked for a compaction that has not come yet. */
   compactAsked = false
-  /** Positions of the last compaction, and of the last user or tool event. */
-  compactedAt = 0
-  saidAt = 0
+  /** Position of the last event that changed what came before it: a compaction, a reset, a revocation, a head at once. */
+  boundaryAt = 0
   /** UTF-16 units of all bodies, about. */
   chars = 0
 
@@ -44,6 +43,7 @@ export class SessionFold {
     this.chars += weightOf(body)
     switch (body.kind) {
       case 'head':
+        if (body.apply === 'now') this.boundaryAt = position
         this.head = { system: body.system ?? this.head.system, tools: body.tools ?? this.head.tools }
         break
       case 'turn':
@@ -62,8 +62,13 @@ export class SessionFold {
         this.wasTried = true
         break
       case 'compaction':
-        this.compactedAt = position
-        this.compactAsked = false
+        this.boundaryAt = position
+        if (body.trigger !== 'ttl') this.compactAsked = false
+        break
+      case 'reset':
+      case 'revocation':
+        this.boundaryAt = position
+        this.unanswered = []
         break
       case 'memory':
         this.#remember(body)
@@ -75,12 +80,12 @@ export class SessionFold {
 
   #say(event: SessionEvent): void {
     const { body, position } = event
+    // In this order: a call of the session's own is answered by whoever made it.
     if (body.kind === 'tool_call') {
       this.openCalls.set(body.id, { name: body.name, position })
       if (body.name === 'compact') this.compactAsked = true
     }
     if (body.kind === 'tool_result') this.openCalls.delete(body.callId)
-    if (body.kind === 'user' || body.kind === 'tool_result') this.saidAt = position
     if (isMessage(body)) {
       this.unanswered.push(event)
       this.wasTried = false

@@ -6,6 +6,8 @@ import { randomBytes } from 'node:crypto'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateRequest, Tenant } from '../core/request.js'
 import { builtInTools, memoryComplaint } from './built-ins.js'
+import { Compacting } from './compacting.js'
+import type { Lifecycle } from './compaction/contract.js'
 import { contextView } from './context-view.js'
 import type {
   CompactAsk,
@@ -32,6 +34,7 @@ import { checkResults } from './new-messages.js'
 import { type OpenSession, OpenSessions } from './open-session.js'
 import { settledPolicy } from './policy.js'
 import { createResponseStore } from './response-store.js'
+import { storedResult } from './stored-result.js'
 import { type TurnDeps, type TurnOptions, Turns } from './turns.js'
 
 export interface SessionOptions extends TurnOptions {
@@ -41,7 +44,10 @@ export interface SessionOptions extends TurnOptions {
   readonly forks: number
 }
 
-export interface SessionDeps extends Pick<TurnDeps, 'log' | 'ports' | 'takeIn' | 'relieve'> {
+export interface SessionDeps extends Pick<TurnDeps, 'log' | 'ports'> {
+  readonly lifecycle: Lifecycle
+  /** Config cache.idleMs */
+  readonly idleMs: number
   readonly options: SessionOptions
 }
 
@@ -52,8 +58,9 @@ export interface LoggedSessions {
 
 export function createSessions(deps: SessionDeps): LoggedSessions {
   const open = new OpenSessions(deps.log, deps.options.open)
-  const turns = new Turns({ ...deps, sessions: open })
-  return { sessions: new AllSessions(deps, open, turns), turns }
+  const compacting = new Compacting(deps)
+  const turns = new Turns({ ...deps, compacting, sessions: open })
+  return { sessions: new AllSessions(deps, open, compacting), turns }
 }
 
 /** Kinds of events that may come while a turn runs: the context is the same with them. */
@@ -66,8 +73,10 @@ class AllSessions implements Sessions {
   readonly #deps: SessionDeps
   readonly #open: OpenSessions
   readonly #erasure: Erasure
+  readonly #compacting: Compacting
 
-  constructor(deps: SessionDeps, open: OpenSessions, _turns: TurnRunner) {
+  constructor(deps: SessionDeps, open: OpenSessions, compacting: Compacting) {
+    this.#compacting = compacting
     this.#deps = deps
     this.#log = deps.log
     this.#ports = deps.ports
@@ -129,7 +138,7 @@ class AllSessions implements Sessions {
         'events',
       )
       await this.#rememberShared(open, fresh)
-      const taken = await this.#deps.takeIn(open, fresh)
+      const taken = await this.#compacting.takeIn(open, fresh)
       return [...before, ...(await open.append(taken, before.length > 0 ? undefined : expected))]
     } finally {
       hold?.release()
@@ -175,12 +184,13 @@ class AllSessions implements Sessions {
     return made
   }
 
-  async compact(tenant: Tenant, id: string, _ask: CompactAsk, signal: AbortSignal): Promise<CompactionView> {
+  async compact(tenant: Tenant, id: string, { strategy }: CompactAsk, signal: AbortSignal): Promise<CompactionView> {
     const open = await this.#opened(tenant, id)
     const hold = open.hold(signal)
     try {
       const policy = await this.#policyNow(open, this.#ports.model(open.record.model).retention)
-      const isShorter = await this.#deps.relieve(open, { trigger: 'api', policy, signal: hold.signal })
+      const how = { trigger: 'api', policy, signal: hold.signal, ...(strategy !== undefined && { strategy }) } as const
+      const isShorter = await this.#compacting.relieve(open, how)
       const event = open.events.findLast(({ body }) => body.kind === 'compaction')
       if (!isShorter || event?.body.kind !== 'compaction')
         throw new RefrainError(
@@ -197,7 +207,7 @@ class AllSessions implements Sessions {
   async reset(tenant: Tenant, id: string, { artifacts }: { readonly artifacts: readonly string[] }) {
     const open = await this.#opened(tenant, id)
     for (const [i, locator] of artifacts.entries()) {
-      if ((await this.#log.result(open.whose, locator)) === undefined)
+      if ((await storedResult(open, this.#log, locator)) === undefined)
         throw wrong(`artifacts[${i}]`, `names no stored result: '${locator.slice(0, 128)}'`)
     }
     const hold = open.hold()
@@ -220,7 +230,7 @@ class AllSessions implements Sessions {
       model: open.record.model,
       tenant,
       session: id,
-      logged: { aside: true },
+      logged: { aside: 'behind' },
       prompt: { kind: 'chat', messages: [], tools: [] },
       ...NOTHING_SAMPLED,
       ...(ttlMs > 0 && { pinTtlMs: ttlMs }),
@@ -239,7 +249,7 @@ class AllSessions implements Sessions {
 
   async result(tenant: Tenant, id: string, locator: string): Promise<StoredResult> {
     const open = await this.#opened(tenant, id)
-    const found = await this.#log.result(open.whose, locator)
+    const found = await storedResult(open, this.#log, locator)
     if (found === undefined) throw new RefrainError('not_found', `no result is stored under '${locator.slice(0, 128)}'`)
     const revoked = (await this.#log.grants(tenant.name)).filter(({ state }) => state === 'revoked')
     const tainted = revoked.find(({ source }) => found.sources.includes(source))

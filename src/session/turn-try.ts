@@ -125,14 +125,17 @@ export class AsideTry implements TurnTry {
 
   constructor(asked: GenerateRequest, { open, policy, noteBlocks }: Pick<TryDeps, 'open' | 'policy' | 'noteBlocks'>) {
     const context = open.compile(policy)
+    const own = asked.prompt.kind === 'chat' ? asked.prompt : { messages: [], tools: [] }
+    const isWhole = asked.logged?.aside === 'whole'
     const request = requestOf(asked, context)
-    const own = asked.prompt.kind === 'chat' ? asked.prompt.messages : []
     const { prompt } = request
-    this.request =
-      prompt.kind === 'chat' ? { ...request, prompt: { ...prompt, messages: [...prompt.messages, ...own] } } : request
+    const before = prompt.kind === 'chat' ? prompt.messages : []
+    this.request = isWhole
+      ? asked
+      : { ...request, prompt: { ...chatOf(asked.prompt, context), messages: [...before, ...own.messages] } }
     this.date = dateOf(open)
-    this.tailMessages = context.tail.length + own.length
-    this.callable = context.callable
+    this.tailMessages = isWhole ? 0 : context.tail.length + own.messages.length
+    this.callable = isWhole ? own.tools : context.callable
     this.#noteBlocks = noteBlocks
   }
 

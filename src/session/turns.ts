@@ -8,12 +8,14 @@ import type { GenerateRequest } from '../core/request.js'
 import { note } from '../core/signals.js'
 import { Rounds } from './built-in-rounds.js'
 import { runBuiltIn } from './built-ins.js'
+import type { Compacting } from './compacting.js'
 import type { SessionPorts, TurnPath, TurnRunner } from './contract.js'
 import type { SessionLog } from './log/contract.js'
-import type { AttemptEvent, CompactionEvent, EventBody, NewEvent, PolicySnapshot } from './log/event.js'
+import type { AttemptEvent, EventBody, NewEvent } from './log/event.js'
 import { checkChoice, checkResults, isAskedAgain, newMessages } from './new-messages.js'
 import type { OpenSession, OpenSessions } from './open-session.js'
 import { settledPolicy } from './policy.js'
+import { storedResult } from './stored-result.js'
 import { toldAgain } from './turn-answer.js'
 import { AsideTry, isBuiltIn, LoggedTry } from './turn-try.js'
 
@@ -31,20 +33,7 @@ export interface TurnDeps {
   readonly sessions: OpenSessions
   readonly ports: SessionPorts
   readonly options: TurnOptions
-  /** Results that are too long are stored and stand as stubs. */
-  takeIn(open: OpenSession, events: readonly NewEvent[]): Promise<readonly NewEvent[]>
-  /**
-   * Shortens the context where there is reason to; false: it was not. The session is held.
-   * @throws RefrainError `compaction_rejected`, where the trigger is a tool's or the API's.
-   */
-  relieve(
-    open: OpenSession,
-    why: {
-      readonly trigger: CompactionEvent['trigger']
-      readonly policy: PolicySnapshot
-      readonly signal: AbortSignal
-    },
-  ): Promise<boolean>
+  readonly compacting: Pick<Compacting, 'takeIn' | 'relieve'>
 }
 
 export class Turns implements TurnRunner {
@@ -58,7 +47,7 @@ export class Turns implements TurnRunner {
     const { sessions } = this.#deps
     const open = await sessions.open({ tenant: asked.tenant.name, session: asked.session ?? '' })
     this.#checkModel(asked, open)
-    if (asked.logged?.aside === true) {
+    if (asked.logged?.aside !== undefined) {
       yield* this.#aside(open, asked, { path, signal })
       return
     }
@@ -90,7 +79,7 @@ export class Turns implements TurnRunner {
     if (!isThere) checkResults(bodies, open.fold, 'messages')
     const fresh = isThere
       ? []
-      : await this.#deps.takeIn(
+      : await this.#deps.compacting.takeIn(
           open,
           bodies.map((body) => ({ body })),
         )
@@ -132,10 +121,10 @@ export class Turns implements TurnRunner {
     asked: GenerateRequest,
     { path, signal, rounds }: { readonly path: TurnPath; readonly signal: AbortSignal; readonly rounds: Rounds },
   ): AsyncGenerator<GenerateEvent, LoggedTry> {
-    const { ports, relieve } = this.#deps
+    const { ports, compacting } = this.#deps
     const { retention } = ports.model(open.record.model)
     const policy = await settledPolicy(open, { log: this.#deps.log, retention })
-    await relieve(open, { trigger: open.fold.compactAsked ? 'tool' : 'pressure', policy, signal })
+    await compacting.relieve(open, { trigger: open.fold.compactAsked ? 'tool' : 'pressure', policy, signal })
     for (let isLast = false; ; isLast = true) {
       const attempt = new LoggedTry(asked, { open, policy, ...this.#tryDeps(open, signal) })
       checkChoice(asked, attempt.callable)
@@ -146,7 +135,8 @@ export class Turns implements TurnRunner {
         return attempt
       } catch (error) {
         outcome = 'failed'
-        const isRetried = !isLast && isOverflow(error) && (await relieve(open, { trigger: 'overflow', policy, signal }))
+        const isRetried =
+          !isLast && isOverflow(error) && (await compacting.relieve(open, { trigger: 'overflow', policy, signal }))
         const how = isRetried ? 'retried' : signal.aborted ? 'cancelled' : 'failed'
         await this.#attempted(open, { outcome: how, reason: reasonOf(error), turn: attempt.turn })
         if (!isRetried) throw error
@@ -196,7 +186,7 @@ export class Turns implements TurnRunner {
     for (const body of bodies) {
       if (body.kind !== 'tool_call' || !isBuiltIn(body.name)) continue
       const made = await runBuiltIn(body, {
-        result: (locator) => log.result(open.whose, locator),
+        result: (locator) => storedResult(open, log, locator),
         memory: (label) => open.fold.memory.get(label),
         countTokens: (text) => ports.countTokens(open.record.model, text),
         memoryTokens: options.memoryTokens,

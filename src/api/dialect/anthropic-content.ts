@@ -23,6 +23,7 @@ import {
   unsupported,
   wellFormed,
 } from './fields.js'
+import { isLogged } from './session-field.js'
 
 const ROLES: readonly unknown[] = ['user', 'assistant', 'system']
 
@@ -149,7 +150,7 @@ export class Conversation {
   /** @throws RefrainError that names the block. */
   readMessages(value: unknown): void {
     if (!Array.isArray(value)) throw invalid('messages', `must be an array, not ${kindOf(value)}`)
-    if (value.length === 0) throw invalid('messages', 'must not be empty')
+    if (value.length === 0 && !isLogged(this.#reading)) throw invalid('messages', 'must not be empty')
     for (const [i, message] of value.entries()) {
       this.#message(message, { path: `messages[${i}]`, steps: ['messages', i] })
     }

@@ -39,6 +39,7 @@ import {
 } from './fields.js'
 import { schemaField } from './openai-constraint.js'
 import { quick, quickOf } from './quick-field.js'
+import { sessionFields } from './session-field.js'
 import { refrainMember } from './tool-choice.js'
 
 /** Read as they are: what they mean depends on other fields. */
@@ -114,6 +115,7 @@ const fields = {
   context_management: contextManagement,
   diagnostics: object({ previous_message_id: previousMessage }, 'Asks why the cache was missed.'),
   refrain: refrainMember,
+  ...sessionFields,
   quick,
   cache_salt: text('Requests share cached prefixes only with requests of the same salt.'),
   metadata: accepted("the tenant is the key's"),
@@ -222,7 +224,8 @@ function editedContext(read: Read, { sent, tools, envelope }: Sent): EditedConte
 function requestOf(read: Read, envelope: Envelope, prompt: ChatPrompt, maxTokens: number): GenerateRequest {
   const stop = read.stop_sequences ?? []
   checkStop(stop, envelope)
-  const toolChoice = choiceOf(read.tool_choice, read.refrain?.allowed_tools, prompt.tools)
+  const tools = envelope.logged !== undefined && prompt.tools.length === 0 ? undefined : prompt.tools
+  const toolChoice = choiceOf(read.tool_choice, read.refrain?.allowed_tools, tools)
   const constraint = constraintOf(read)
   return {
     ...envelopeRequest(envelope),

@@ -123,7 +123,7 @@ export const anthropicToolChoice: Field<AnthropicChoice> = custom(
 export function choiceOf(
   sent: AnthropicChoice | undefined,
   allowed: readonly string[] | undefined,
-  tools: readonly ToolDefinition[],
+  tools: readonly ToolDefinition[] | undefined,
 ): ToolChoice | undefined {
   // What may not be called need not be there.
   const choice = sent?.choice.mode === 'auto' ? undefined : sent?.choice

@@ -2,7 +2,7 @@
 // no further than here, and a dialect sees neither a block nor a backend's name. Steps 2 and 12 of a request's path.
 
 import type { GenerateEvent } from '../../core/events.js'
-import type { GenerateRequest, Priority, RequestClass, Tenant } from '../../core/request.js'
+import type { GenerateRequest, LoggedAsk, Priority, RequestClass, Tenant } from '../../core/request.js'
 
 /** A body that is a JSON object, beside the very text that was sent. */
 export interface RawBody {
@@ -16,6 +16,10 @@ export interface Envelope {
   readonly id: string
   readonly tenant: Tenant
   readonly session: string | undefined
+  /** Present: `session` is one whose log is kept here, and this is a turn of it. */
+  readonly logged?: LoggedAsk
+  /** The answer is kept under its id. */
+  readonly stored?: Storing
   /** The session that a sub-agent was started from. */
   readonly parentSession?: string
   /** Undefined: an ordinary turn. */
@@ -39,6 +43,13 @@ export interface Envelope {
    * @throws RefrainError `model_not_found`.
    */
   countTokens?(model: string | undefined, text: string): number
+}
+
+/** What a body says of keeping its answer. */
+export interface Storing {
+  readonly keeps: boolean
+  /** The answer that it goes on from. */
+  readonly previousId?: string
 }
 
 /** Why a prompt could not reuse what an earlier one left, in the words of Anthropic's cache diagnostics. */
@@ -115,6 +126,8 @@ export interface Dialect {
     /** JSON Schema of such a body. */
     readonly schema: Readonly<Record<string, unknown>>
   }
+  /** Answers of this API are kept under their ids; undefined: this body asks for no such thing. */
+  storing?(raw: RawBody): Storing | undefined
   /** @throws RefrainError that names the field. */
   decode(raw: RawBody, envelope: Envelope): Decoded
 }
@@ -122,13 +135,17 @@ export interface Dialect {
 /** What every request takes from its envelope. */
 export function envelopeRequest(
   envelope: Envelope,
-): Pick<GenerateRequest, 'id' | 'tenant' | 'session' | 'parentSession' | 'requestClass' | 'contextEpoch' | 'priority'> {
-  const { id, tenant, session, parentSession, requestClass, contextEpoch, priority } = envelope
+): Pick<
+  GenerateRequest,
+  'id' | 'tenant' | 'session' | 'logged' | 'parentSession' | 'requestClass' | 'contextEpoch' | 'priority'
+> {
+  const { id, tenant, session, logged, parentSession, requestClass, contextEpoch, priority } = envelope
   return {
     id,
     tenant,
     priority,
     ...(session !== undefined && { session }),
+    ...(logged !== undefined && { logged }),
     ...(parentSession !== undefined && { parentSession }),
     ...(requestClass !== undefined && { requestClass }),
     ...(contextEpoch !== undefined && { contextEpoch }),

@@ -25,6 +25,7 @@ import { checkContinued, isContinued, messages, tools } from './openai-messages.
 import { sharedFields, sharedRequest } from './openai-sampling.js'
 import { thinkingFields, thinkingOf } from './openai-thinking.js'
 import { quick, quickOf } from './quick-field.js'
+import { isLogged, sessionFields } from './session-field.js'
 import { parallelToolCalls, refrainMember, toolChoice, toolChoiceOf } from './tool-choice.js'
 
 const modalities: Field<undefined> = custom(
@@ -51,6 +52,7 @@ export const chatFields = {
   ...sharedFields,
   modalities,
   ...thinkingFields,
+  ...sessionFields,
   include_reasoning: noted('reasoning is always sent apart'),
   reasoning_format: noted('server.reasoningField names the field'),
   verbosity: noted('the model decides how long it talks'),
@@ -86,7 +88,7 @@ export function decodeChat(raw: RawBody, envelope: Envelope, more: readonly stri
   const constraint = constraintOf(read, read.response_format)
   const sentTools = read.tools ?? []
   const calls = { choice: read.tool_choice, parallel: read.parallel_tool_calls, allowed: read.refrain?.allowed_tools }
-  const choice = toolChoiceOf(calls, sentTools)
+  const choice = toolChoiceOf(calls, isLogged(reading) && sentTools.length === 0 ? undefined : sentTools)
   const sent = required(read.messages, 'messages')
   const continues = continuesFinal(read, sent, raw)
   const asked = quickOf(read.quick, { messages: raw.value['messages'], maxTokens, limits: envelope.limits, continues })

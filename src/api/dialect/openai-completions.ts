@@ -56,6 +56,7 @@ export const completionFields = {
   best_of: integer({ min: 1 }, 'Refused unless equal to n.'),
   response_format: responseFormat,
   ...sharedFields,
+  session: refused([], 'a session is a chat'),
   n_predict: refused([-1], 'use max_tokens'),
   add_special_tokens: refused([true], 'the model decides'),
   prompt_embeds: refused([], 'embeddings are not read'),

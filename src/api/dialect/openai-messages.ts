@@ -26,6 +26,7 @@ import {
   unsupported,
   wellFormed,
 } from './fields.js'
+import { isLogged } from './session-field.js'
 
 const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const
 
@@ -78,7 +79,7 @@ export const messages: Field<readonly ChatMessage[]> = custom(
   { type: 'array', minItems: 1, items: schemaOf(messageFields, ['role']), description: 'The conversation.' },
   (value, path, reading) => {
     if (!Array.isArray(value)) throw invalid(path, `must be an array, not ${kindOf(value)}`)
-    if (value.length === 0) throw invalid(path, 'must not be empty')
+    if (value.length === 0 && !isLogged(reading)) throw invalid(path, 'must not be empty')
     return value.map((message, i) => {
       const at = `${path}[${i}]`
       const read = readFields(messageFields, message, at, reading)
@@ -188,7 +189,7 @@ export const tools: Field<readonly ToolDefinition[]> = custom(
       const read = readFields(toolFields, tool, `${path}[${i}]`, reading)
       required(read.type, `${path}[${i}].type`)
       const name = required(read.function?.name, `${path}[${i}].function.name`)
-      const raw = shallow(reading.raw.at([path, i]) ?? '{}', `${path}[${i}]`, reading)
+      const raw = shallow(reading.raw.at([...stepsOf(path), i]) ?? '{}', `${path}[${i}]`, reading)
       return { name, json: withoutMember(raw, 'cache_control') }
     })
   },

@@ -5,7 +5,7 @@
 
 import type { GenerateEvent, SplitText } from '../../core/events.js'
 import type { QuickResult } from '../../core/quick.js'
-import type { About, BodyEncoder, StreamEncoder } from './contract.js'
+import type { About, BodyEncoder, Storing, StreamEncoder } from './contract.js'
 import { type Logprobs, ResponseItems, type Tell } from './openai-responses-items.js'
 import {
   failureOf,
@@ -21,6 +21,8 @@ export interface ResponsesShape {
   /** Members of the response that repeat the request. */
   readonly echo: string
   readonly byModelName: ReadonlyMap<string, ClientTool>
+  /** Absent: the answer is not kept. */
+  readonly stored?: Storing
   /** Whether `encrypted_content` was asked for. */
   readonly sealsReasoning: boolean
 }
@@ -64,8 +66,8 @@ class Answer {
   }
 
   json(status: ResponseStatus, more: Pick<ResponseParts, 'usage' | 'error' | 'quick'> = {}): string {
-    const { echo } = this.#shape
-    return responseJson({ about: this.#about, echo, status, output: this.items.output, ...more })
+    const { echo, stored } = this.#shape
+    return responseJson({ about: this.#about, echo, stored, status, output: this.items.output, ...more })
   }
 }
 

@@ -24,6 +24,7 @@ import {
 } from './fields.js'
 import { openReasoning } from './openai-responses-shape.js'
 import { argumentsOfInput, type ResponsesTools } from './openai-responses-tools.js'
+import { isLogged } from './session-field.js'
 
 /** What any item may carry beside its content. */
 const around = {
@@ -102,7 +103,7 @@ export function readInput(
   if (!Array.isArray(input)) throw invalid('input', `must be a string or an array of items, not ${kindOf(input)}`)
   const items = withoutKnownReferences(input, reading)
   const messages = joined(items.flatMap(([item, i]) => readItem(item, `input[${i}]`, tools, reading)))
-  if (messages.length + head.length === 0) throw invalid('input', 'must not be empty')
+  if (messages.length + head.length === 0 && !isLogged(reading)) throw invalid('input', 'must not be empty')
   return [...head, ...messages]
 }
 

@@ -4,7 +4,7 @@
 
 import { isRetryable } from '../../core/errors.js'
 import type { GenerateEvent } from '../../core/events.js'
-import type { About } from './contract.js'
+import type { About, Storing } from './contract.js'
 import type { Reading } from './fields.js'
 import { asRefrainError } from './openai-shape.js'
 
@@ -56,6 +56,7 @@ export function echoOf({ raw }: Reading): string {
 export interface ResponseParts {
   readonly about: About
   readonly echo: string
+  readonly stored?: Storing | undefined
   readonly status: ResponseStatus
   /** JSON text of each item. */
   readonly output: readonly string[]
@@ -66,13 +67,14 @@ export interface ResponseParts {
 }
 
 /** The response object, as JSON. */
-export function responseJson({ about, echo, status, output, usage, error, quick }: ResponseParts): string {
+export function responseJson({ about, echo, stored, status, output, usage, error, quick }: ResponseParts): string {
   const incomplete = status === 'incomplete' ? '{"reason":"max_output_tokens"}' : 'null'
   return (
     `{"id":"${about.id}","object":"response","created_at":${about.created},"status":"${status}",` +
     `"background":false,"error":${JSON.stringify(error ?? null)},"incomplete_details":${incomplete},` +
-    `"model":${JSON.stringify(about.model)},"output":[${output.join(',')}],"previous_response_id":null,` +
-    `"service_tier":"default","store":false,"truncation":"disabled",${echo},"usage":${JSON.stringify(usage ?? null)}` +
+    `"model":${JSON.stringify(about.model)},"output":[${output.join(',')}],` +
+    `"previous_response_id":${JSON.stringify(stored?.previousId ?? null)},` +
+    `"service_tier":"default","store":${stored?.keeps === true},"truncation":"disabled",${echo},"usage":${JSON.stringify(usage ?? null)}` +
     `${quick === undefined ? '' : `,"quick":${JSON.stringify(quick)}`}}`
   )
 }

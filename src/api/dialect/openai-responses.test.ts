@@ -314,7 +314,7 @@ describe('the rest', () => {
     expect(requestOf({ input: 'a', include: [] }).logprobs).toBeUndefined()
   })
 
-  test.each(['previous_response_id', 'conversation', 'background', 'prompt', 'messages'])('%s is refused', (field) => {
+  test.each(['conversation', 'background', 'prompt', 'messages'])('%s is refused', (field) => {
     const value = field === 'background' ? true : field === 'prompt' ? { id: 'x' } : 'resp_1'
     expect(refusal({ input: 'a', [field]: value })).toMatchObject({ code: 'unsupported_parameter', param: field })
     expect(decode({ input: 'a', [field]: null }).ignored).toEqual([])
@@ -330,11 +330,25 @@ describe('the rest', () => {
       reasoning: { summary: 'auto' },
     }
     expect(decode({ input: 'a', ...noted, later_field: 1 }).ignored).toEqual([
-      'store',
       'truncation',
       'include.file_search_call.results',
       'reasoning.summary',
       'later_field',
+      'store',
     ])
+  })
+
+  test('what is kept under an id says so, and what it goes on from', () => {
+    const storing = (body: object) => {
+      const text = JSON.stringify({ input: 'a', ...body })
+      return openaiResponses.storing?.({ text, value: JSON.parse(text) })
+    }
+    expect(storing({})).toBeUndefined()
+    expect(storing({ store: true })).toEqual({ keeps: true })
+    expect(storing({ store: false, previous_response_id: null })).toEqual({ keeps: false })
+    expect(storing({ previous_response_id: 'resp_1' })).toEqual({ keeps: true, previousId: 'resp_1' })
+    expect(storing({ store: false, previous_response_id: 'resp_1' })).toEqual({ keeps: false, previousId: 'resp_1' })
+    expect(() => storing({ store: 1 })).toThrow(/'store' must be a boolean/)
+    expect(() => storing({ previous_response_id: 1 })).toThrow(/'previous_response_id' must be a string/)
   })
 })

@@ -1,12 +1,13 @@
 // OpenAI Responses, the decoder. https://platform.openai.com/docs/api-reference/responses/create
 // Invariant: what is not in a table here or in the ones that are joined in is noted, not honoured and not an error.
-// Nothing is stored: each request brings its whole conversation.
+// A request brings its whole conversation, or what is new behind an answer that was stored.
 
 import type { Constraint, GenerateRequest, Thinking } from '../../core/request.js'
-import type { Decoded, Dialect, Envelope, RawBody } from './contract.js'
+import type { Decoded, Dialect, Envelope, RawBody, Storing } from './contract.js'
 import {
   accepted,
   asObject,
+  boolean,
   custom,
   type Field,
   ignore,
@@ -32,6 +33,7 @@ import { echoOf } from './openai-responses-shape.js'
 import { NO_TOOLS, responsesToolChoice, responsesTools } from './openai-responses-tools.js'
 import { sharedFields, sharedRequest } from './openai-sampling.js'
 import { quick, quickOf } from './quick-field.js'
+import { sessionFields } from './session-field.js'
 import { narrowChoice, parallelToolCalls, refrainMember } from './tool-choice.js'
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] as const
@@ -80,6 +82,8 @@ const include: Field<Included> = custom(
 )
 const KNOWN_INCLUDES = ['reasoning.encrypted_content', 'message.output_text.logprobs']
 
+const store = boolean('True: the answer can be gone on from by its id. Absent: sessions.log.storeResponses says.')
+
 /** Read as they are: what they mean depends on other fields. */
 const asSent = (schema: JsonSchema): Field<unknown> => custom(schema, (value) => value)
 
@@ -94,6 +98,7 @@ const fields = {
   }),
   parallel_tool_calls: parallelToolCalls,
   refrain: refrainMember,
+  ...sessionFields,
   quick,
   max_output_tokens: integer(
     { min: 0 },
@@ -113,13 +118,9 @@ const fields = {
   include,
   top_logprobs: integer({ min: 0, max: 20 }, 'Alternatives beside each token of the text.'),
   stream_options: object({ include_obfuscation: accepted('nothing is obfuscated') }, 'What a stream carries.'),
-  store: custom<undefined>(
-    { type: 'boolean', description: 'Nothing is stored, whatever is sent.' },
-    (value, path, reading) => {
-      if (value !== false) ignore(path, reading)
-      return undefined
-    },
-  ),
+  store: custom<undefined>(store.schema, (value, path, reading) => {
+    store.read(value, path, reading)
+  }),
   metadata: custom<undefined>({ type: 'object', description: 'Repeated in the response.' }, (value, path) => {
     asObject(value, path)
     return undefined
@@ -133,8 +134,10 @@ const fields = {
       return undefined
     },
   ),
-  previous_response_id: refused([''], 'responses are not stored; send the whole conversation as input'),
-  conversation: refused([''], 'conversations are not stored; send the whole conversation as input'),
+  previous_response_id: text(
+    'The answer that the input goes on from; instructions and tools are those of this request.',
+  ),
+  conversation: refused([''], 'use previous_response_id, or session'),
   background: refused([false], 'an answer is given to whoever waits for it'),
   prompt: refused([], 'prompts are not stored; send instructions and input'),
   n: refused([1], 'a response has one answer'),
@@ -146,17 +149,31 @@ const fields = {
   betas: accepted('there are none'),
 }
 
+const storingFields = { store, previous_response_id: fields.previous_response_id }
+
 export const openaiResponses: Dialect = {
   name: 'openai-responses',
   path: '/v1/responses',
   idPrefix: 'resp_',
   schema: schemaOf(fields, ['input']),
+  storing,
   decode: decodeResponses,
+}
+
+/** @throws RefrainError that names the field. */
+function storing({ value, text: raw }: RawBody): Storing | undefined {
+  const { store = null, previous_response_id = null } = value
+  const read = readFields(storingFields, { store, previous_response_id }, '', readingOf(raw, 1))
+  const { previous_response_id: previousId } = read
+  const goesOn = previousId !== undefined && previousId !== ''
+  if (read.store === undefined && !goesOn) return undefined
+  return { keeps: read.store ?? true, ...(goesOn && { previousId }) }
 }
 
 function decodeResponses(raw: RawBody, envelope: Envelope): Decoded {
   const reading = readingOf(raw.text, envelope.limits.jsonDepth)
   const read = readFields(fields, raw.value, '', reading)
+  if (raw.value['store'] === true && envelope.stored === undefined) ignore('store', reading)
   const tools = read.tools ?? NO_TOOLS
   const messages = readInput(required(read.input, 'input'), read.instructions, tools, reading)
   const chosen = responsesToolChoice(read.tool_choice, read.parallel_tool_calls, tools, reading)
@@ -178,6 +195,7 @@ function decodeResponses(raw: RawBody, envelope: Envelope): Decoded {
     echo: echoOf(reading),
     byModelName: tools.byModelName,
     sealsReasoning: read.include?.sealsReasoning === true,
+    ...(envelope.stored && { stored: envelope.stored }),
   }
   return {
     requests: [request],

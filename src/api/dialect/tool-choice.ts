@@ -69,12 +69,12 @@ export interface SentCalls {
 }
 
 /**
- * The choice of a request that has `tools`; undefined: auto, with nothing narrowed.
+ * The choice of a request that has `tools` (undefined: they are not known here); undefined: auto, with nothing narrowed.
  * @throws RefrainError `invalid_request` naming the field: a name that no tool has, or nothing left that may be called.
  */
-export function toolChoiceOf(sent: SentCalls, tools: readonly ToolDefinition[]): ToolChoice | undefined {
+export function toolChoiceOf(sent: SentCalls, tools: readonly ToolDefinition[] | undefined): ToolChoice | undefined {
   const { choice, parallel } = sent
-  if (choice?.mode === 'required' && tools.length === 0) throw invalid('tool_choice', "needs 'tools'")
+  if (choice?.mode === 'required' && tools?.length === 0) throw invalid('tool_choice', "needs 'tools'")
   checkNames(choice?.allowed ?? [], tools)
   const named: ToolChoice | undefined = choice && {
     mode: choice.mode,
@@ -91,7 +91,7 @@ export function toolChoiceOf(sent: SentCalls, tools: readonly ToolDefinition[]):
 export function narrowChoice(
   choice: ToolChoice | undefined,
   allowed: readonly string[] | undefined,
-  tools: readonly ToolDefinition[],
+  tools: readonly ToolDefinition[] | undefined,
 ): ToolChoice | undefined {
   if (allowed === undefined) return choice
   const path = 'refrain.allowed_tools'
@@ -103,18 +103,19 @@ export function narrowChoice(
   const before = choice?.allowed && new NamePatterns(choice.allowed)
   const set = new NamePatterns(allowed)
   const both = (name: string) => set.has(name) && (before?.has(name) ?? true)
+  if (tools === undefined) return { mode: 'auto', ...choice, allowed: choice?.allowed?.filter(both) ?? allowed }
   if (!tools.some(({ name }) => both(name))) throw invalid(path, "leaves no tool of 'tools' that may be called")
   if (before === undefined) return { mode: 'auto', ...choice, allowed }
   return { mode: 'auto', ...choice, allowed: tools.map(({ name }) => name).filter(both) }
 }
 
-function checkNames(sent: Required<SentChoice>['allowed'], tools: readonly ToolDefinition[]): void {
-  const names = new Set(tools.map(({ name }) => name))
+function checkNames(sent: Required<SentChoice>['allowed'], tools: readonly ToolDefinition[] | undefined): void {
+  const names = tools && new Set(tools.map(({ name }) => name))
   let patterns = 0
   for (const { name, path } of sent) {
     if (isPattern(name)) {
       if (++patterns > MAX_PATTERNS) throw invalid(path, `is one pattern too many: ${MAX_PATTERNS} are allowed`)
-    } else if (!names.has(name)) throw invalid(path, `names '${name.slice(0, 64)}', which is not in 'tools'`)
+    } else if (names?.has(name) === false) throw invalid(path, `names '${name.slice(0, 64)}', which is not in 'tools'`)
   }
 }
 
