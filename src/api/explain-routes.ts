@@ -85,7 +85,7 @@ function unknownSession(id: string): RefrainError {
   return new RefrainError('not_found', `no turns of a session '${id.slice(0, 128)}' are known`)
 }
 
-function sessionObject({ session, tenant, byContent, turns, at, repeats, ...tokens }: SessionView) {
+function sessionObject({ session, tenant, byContent, turns, at, repeats, side, ...tokens }: SessionView) {
   return {
     object: 'session.summary',
     session,
@@ -96,11 +96,12 @@ function sessionObject({ session, tenant, byContent, turns, at, repeats, ...toke
     prompt_tokens: tokens.promptTokens,
     reused_tokens: tokens.reusedTokens,
     missed_tokens: tokens.missedTokens,
+    ...(side && { side: snakeKeys(side) }),
     repeats,
   }
 }
 
-function turnObject({ turn, requestId, at, requestClass, miss, cache, ...rest }: TurnView) {
+function turnObject({ turn, requestId, at, requestClass, miss, cache, quickTokens, ...rest }: TurnView) {
   return {
     object: 'session.turn',
     turn,
@@ -115,6 +116,7 @@ function turnObject({ turn, requestId, at, requestClass, miss, cache, ...rest }:
     completion_tokens: rest.completionTokens,
     committed_tokens: rest.committedTokens,
     cache: cache ?? null,
+    ...(quickTokens !== undefined && { quick_tokens: quickTokens }),
     miss: miss === undefined ? null : missObject(miss),
   }
 }

@@ -2,6 +2,8 @@
 
 import { describe, expect, test } from 'vitest'
 import { hasRecordings, lowerHeaders, recordings } from '../testing/recordings.js'
+import { BodyScan } from './body-scan.js'
+import { lightBody } from './light-body.js'
 import { classify } from './request-class.js'
 
 const user = (content: unknown) => ({ role: 'user', content })
@@ -45,6 +47,34 @@ describe('the shape', () => {
     ['a title by its schema', titleSchema(), 'auxiliary'],
     ['a suggestion, tools and all', { messages: [user('[SUGGESTION MODE: ...]')], tools: [tool] }, 'auxiliary'],
     ['Open WebUI tags', { messages: [user('### Task:\nGenerate 1-3 broad tags\n<chat_history>')] }, 'auxiliary'],
+    ['Open WebUI follow-ups', { messages: [user('### Task:\nSuggest 3-5 relevant follow-up questions')] }, 'auxiliary'],
+    ['Open WebUI queries', { messages: [user('### Task:\nAnalyze the chat history to determine ...')] }, 'auxiliary'],
+    [
+      'Open WebUI emoji',
+      { messages: [user("Your task is to reflect the speaker's likely facial expression ...")] },
+      'auxiliary',
+    ],
+    ['Open WebUI tools', webUiTools(), 'auxiliary'],
+    ['Open WebUI documents', { messages: [user('### Task:\nRespond to the user query using the context')] }, undefined],
+    [
+      'LibreChat',
+      { messages: [user('Provide a concise, 5-word-or-less title for the conversation, ...')] },
+      'auxiliary',
+    ],
+    ['LibreChat, structured', libreChat([{ type: 'function', function: { name: 'title' } }]), 'auxiliary'],
+    ['the same words in a talk', { messages: [user('a'), call, ...libreChat([]).messages] }, undefined],
+    ['LibreChat, by a schema', titleSchema('language'), 'auxiliary'],
+    [
+      'Continue',
+      { messages: [user('Given the following... please reply with a title for the chat that is ...')] },
+      'auxiliary',
+    ],
+    ['Goose', { messages: [user('---BEGIN USER MESSAGES---\nHi\n---END USER MESSAGES---')] }, 'auxiliary'],
+    ['LobeChat', { messages: [lobe(), user('user: Hi\n\nPlease ...')] }, 'auxiliary'],
+    ['Copilot', { system: 'You craft pithy titles for chatbot conversations.', messages: [user('Hi')] }, 'auxiliary'],
+    ['NextChat, behind the talk', { messages: [user('Hi'), call, nextChat()] }, 'auxiliary'],
+    ['who speaks next, tools and all', { messages: [user('a'), call, nextSpeaker()], tools: [tool] }, 'auxiliary'],
+    ['a schema with more than a title', titleSchema('body'), undefined],
     ['a conversation as one text', { messages: [user('<conversation>\nuser: Hi')] }, 'compaction'],
     ['a snapshot, tools and all', { messages: [user('Now a <state_snapshot>')], tools: [tool] }, 'compaction'],
     ['tools are gone', { messages: [user('a'), call, user('Summarize all that')], tools: [] }, 'compaction'],
@@ -57,6 +87,9 @@ describe('the shape', () => {
     ['nonsense', { messages: [1, null, { role: 'user', content: { a: 1 } }], tools: 'x', system: 3 }, undefined],
   ])('%s', (_, body, requestClass) => {
     expect(of(body)).toBe(requestClass)
+    // In front of a fleet the same rules see less of it.
+    const scan = new BodyScan(Buffer.from(JSON.stringify(body)))
+    expect(of(lightBody(scan))).toBe(requestClass)
   })
 })
 
@@ -104,7 +137,26 @@ describe.skipIf(!hasRecordings)('recorded requests (needs ../shared)', () => {
   })
 })
 
-function titleSchema(): Record<string, unknown> {
-  const schema = { type: 'object', properties: { title: { type: 'string' } } }
+const nextSpeaker = () => user('Analyze *only* the content and structure of your immediately preceding response (...)')
+const nextChat = () =>
+  user('Please generate a four to five word title summarizing our conversation without any lead-in')
+const lobe = () => ({
+  role: 'system',
+  content: "You need to summarize the user's conversation into a title within 10 words",
+})
+const webUiTools = () => ({
+  messages: [
+    { role: 'system', content: 'Available Tools: [...]\n\nYour task is to choose and return the correct tool(s) ...' },
+    user('Query: History:\nUSER: Hi'),
+  ],
+})
+const libreChat = (tools: object[]) => ({
+  messages: [user('Analyze this conversation and provide:\n1. The detected language ...')],
+  tools,
+})
+
+function titleSchema(more?: string): Record<string, unknown> {
+  const properties = { title: { type: 'string' }, ...(more !== undefined && { [more]: { type: 'string' } }) }
+  const schema = { type: 'object', properties }
   return { input: [user('Hi')], text: { format: { type: 'json_schema', name: 'x', schema } } }
 }

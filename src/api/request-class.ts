@@ -59,13 +59,24 @@ const CODEX_SOURCES: Readonly<Record<string, RequestClass>> = {
   subagent: 'subagent',
 }
 
+// What clients write, by the few words of it that stay from release to release. Open WebUI, LibreChat, LobeChat, Cherry
+// Studio, Continue, Goose, Copilot, OpenCode, Codex, Claude Code, Qwen Code and Gemini CLI, Zed, NextChat.
 const TITLE_SYSTEM =
-  /\btitle generator\b|\btitles?\b[^.\n]{0,60}\b(conversation|chat|session|thread)\b|new conversation topic/i
+  /\btitle generator\b|\btitles?\b[^.\n]{0,60}\b(conversations?|chats?|session|thread)\b|new conversation topic|\bsummarize\b[^.\n]{0,40}\bconversations? into (a )?titles?\b|^Summarize this coding conversation in under/i
 const TITLE_ASKED =
-  /^\s*(please )?(generate|write|create|suggest)\b[^.\n]{0,40}\btitle\b[^.\n]{0,40}\b(conversation|chat|session|thread)\b/i
-const SIDE_ASKED = /^\s*\[SUGGESTION MODE\b/
-/** Open WebUI's side questions: titles, tags, follow-ups, queries, emoji. */
-const WEBUI_ASKED = /^\s*#{2,3} Task:\s*(Generate|Suggest|Analyze|Your task is|You are an autocompletion)/i
+  /^\s*(please )?(generate|write|create|suggest|provide)\b[^.\n]{0,40}\btitle\b[^.\n]{0,40}\b(conversation|chat|session|thread)\b|^\s*Given the following[^\n]{0,120}\breply with a title for the chat\b|^\s*---BEGIN USER MESSAGES---/i
+/** Title and language together, by way of a tool of its own where the server knows no schemas: LibreChat. */
+const TITLE_AND_LANGUAGE = /^\s*Analyze this conversation and provide\b/
+/**
+ * Questions behind the conversation that they are about, tools and all: what the user might say next, who is to go on, whether
+ * the talk turns in circles, what it was about.
+ */
+const ASIDE_ASKED =
+  /^\s*(\[SUGGESTION MODE\b|Analyze \*only\* the content and structure of your immediately preceding response|Please analyze the conversation history to determine the possibility that the conversation is stuck|Summarize the user's primary intent or goal in this conversation in ONE sentence)/
+/** Open WebUI's side questions: titles, tags, follow-ups, queries, emoji, tools. Its answers from documents are no such. */
+const WEBUI_ASKED =
+  /^\s*(#{2,3} Task:\s*(Generate|Suggest|Analyze|Your task is|You are an autocompletion)|Your task is to reflect the speaker's likely facial expression|You have been provided with a set of responses from various models to the latest user query|Create a concise, 3-5 word title)/i
+const WEBUI_SYSTEM = /^\s*Available Tools:[\s\S]*\bYour task is to choose\b/
 const COMPACTION_ASKED =
   /CONTEXT CHECKPOINT COMPACTION|<state_snapshot>|^\s*<conversation>|Your task is to create a detailed summary of the conversation/
 const SUMMARY_ASKED = /\b(summar(y|ise|ize|ies)|compact|condense|hand-?off)/i
@@ -82,8 +93,9 @@ export const RULES: readonly Rule[] = [
   { name: 'codex-agent', of: codexAgent },
   { name: 'codex-source', of: (look) => named(CODEX_SOURCES, look.codex['thread_source']) },
   { name: 'claude-code-agent', of: (look) => (look.header('x-claude-code-agent-id') ? 'subagent' : undefined) },
-  { name: 'suggestion', of: (look) => (asks(look, SIDE_ASKED) ? 'auxiliary' : undefined) },
-  { name: 'open-webui', of: (look) => (look.tools === 0 && asks(look, WEBUI_ASKED) ? 'auxiliary' : undefined) },
+  { name: 'aside', of: (look) => (asks(look, ASIDE_ASKED) ? 'auxiliary' : undefined) },
+  { name: 'open-webui', of: (look) => (isWebUi(look) ? 'auxiliary' : undefined) },
+  { name: 'title-and-language', of: (look) => (isTitleAndLanguage(look) ? 'auxiliary' : undefined) },
   { name: 'compaction', of: (look) => (asks(look, COMPACTION_ASKED) ? 'compaction' : undefined) },
   { name: 'title', of: (look) => (isTitle(look) ? 'auxiliary' : undefined) },
   { name: 'probe', of: (look) => (isProbe(look) ? 'auxiliary' : undefined) },
@@ -120,10 +132,24 @@ function asks(look: Look, pattern: RegExp): boolean {
 
 function isTitle({ tools, system, asked, turns, answers, lowEffort }: Look): boolean {
   if (tools > 0) return false
-  if (answers.length === 1 && answers[0] === 'title') return true
+  if (isTitleForm(answers)) return true
   if (asked.some((text) => TITLE_ASKED.test(text))) return true
   // A system text about titles alone is an application's own business, unless it asks like a client in passing.
   return TITLE_SYSTEM.test(system) && (lowEffort || turns <= 2)
+}
+
+function isTitleForm(answers: readonly string[]): boolean {
+  return answers.includes('title') && answers.every((each) => each === 'title' || each === 'language')
+}
+
+/** What it decides is which tool to call, not what to say. */
+function isWebUi(look: Look): boolean {
+  return look.tools === 0 && (asks(look, WEBUI_ASKED) || WEBUI_SYSTEM.test(look.system))
+}
+
+/** The conversation is text in the one message that there is; a tool, where there is one, is the form of the answer. */
+function isTitleAndLanguage(look: Look): boolean {
+  return look.turns === 1 && asks(look, TITLE_AND_LANGUAGE)
 }
 
 /** Claude Code asks one token to learn whether its key is good. */

@@ -144,6 +144,18 @@ export interface TurnView {
   readonly committedTokens: number
   /** Undefined: all that could be reused was. */
   readonly miss?: MissView
+  /** Of a side request: tokens that its question would have computed as a quick task, about. */
+  readonly quickTokens?: number
+}
+
+/** Side requests of a session: titles, tags, suggestions. */
+export interface SideView {
+  readonly requests: number
+  readonly promptTokens: number
+  readonly computedTokens: number
+  /** What they would have computed as quick tasks, about. */
+  readonly quickTokens: number
+  readonly sentence: string
 }
 
 export interface SessionView {
@@ -157,6 +169,8 @@ export interface SessionView {
   readonly promptTokens: number
   readonly reusedTokens: number
   readonly missedTokens: number
+  /** Undefined: there were none. */
+  readonly side?: SideView
   /** Causes that came back, most frequent first. */
   readonly repeats: readonly { readonly reason: Reason; readonly changed: number; readonly sentence: string }[]
 }

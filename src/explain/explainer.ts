@@ -149,6 +149,7 @@ class Turns implements Explainer {
       marks: undefined,
       ownMarks: 0,
       miss: undefined,
+      quickTokens: undefined,
       isElsewhere: session.count === 0 && this.#isElsewhere(request.tenant.name, tokens),
     }
   }

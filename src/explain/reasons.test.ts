@@ -393,3 +393,66 @@ test('the command prints sessions, turns and a turn', async () => {
   await expect(explainReport({ url, session: 'none' })).rejects.toThrow(/404 no turns of a session 'none'/)
   await expect(explainReport({ url: 'http://127.0.0.1:1' })).rejects.toThrow(/cannot be asked/)
 })
+
+describe('side questions as requests of their own', () => {
+  const history = [user(text('long', 200)), assistant(text('answer')), user(text('next'))]
+  const words = user('Please generate a four to five word title summarizing our conversation, nothing else.')
+
+  test('behind the chat: the prefix is reused, and a quick task would have paid for the words alone', async () => {
+    const program = await open()
+    await ask(program, history, { session: 's' })
+    const side = await ask(program, [...history, assistant('fine'), words], { session: 's' })
+    expect(side.usage.prompt_tokens_details.cached_tokens).toBeGreaterThan(400)
+    const { body } = await get(program, '/v1/sessions/s/turns')
+    const [main, title] = body.data
+    expect(main).not.toHaveProperty('quick_tokens')
+    expect(title.class).toBe('auxiliary')
+    expect(title.quick_tokens).toBeGreaterThan(10)
+    expect(title.quick_tokens).toBeLessThanOrEqual(title.cache.computed)
+    expect(body.side).toEqual({
+      requests: 1,
+      prompt_tokens: title.prompt_tokens,
+      computed_tokens: title.cache.computed,
+      quick_tokens: title.quick_tokens,
+      sentence: expect.stringMatching(/^1 side request \(a title, tags, suggestions\) computed \d+ tokens/),
+    })
+  })
+
+  test('in front of it: nothing is reused, and the report says what quick tasks would save', async () => {
+    const program = await open()
+    await ask(program, history, { session: 's' })
+    for (const task of ['Generate 1-3 broad tags', 'Suggest 3-5 relevant follow-up questions']) {
+      await ask(program, [user(`### Task:\n${task} ...\n<chat_history>\n${text('long', 200)}</chat_history>`)], {
+        session: 's',
+      })
+    }
+    // A client that names no session: each is a session of its own.
+    await ask(program, [
+      user(`### Task:\nGenerate a concise title\n<chat_history>\n${text('other', 200)}</chat_history>`),
+    ])
+    const { body } = await get(program, '/v1/sessions/s/turns')
+    const { requests, computed_tokens: computed, quick_tokens: quick, sentence } = body.side
+    expect([requests, quick]).toEqual([2, 48])
+    expect(computed).toBeGreaterThan(400)
+    expect(sentence).toBe(
+      `2 side requests (titles, tags, suggestions) computed ${computed} tokens; as quick tasks on the prefix that is there they would have computed about 48 (docs/quick.md)`,
+    )
+    const url = await program.start()
+    expect(await explainReport({ url, session: 's' })).toContain(`! ${sentence}\n`)
+    expect(await explainReport({ url, session: 's', turn: 2 })).toContain(
+      'as a quick task it would have computed about 24',
+    )
+    expect(await explainReport({ url })).toMatch(/\n! 3 side requests .* about 72 \(docs\/quick\.md\)\n$/)
+  })
+
+  test('what is asked as a quick task already is none', async () => {
+    const program = await open()
+    await ask(program, history, { session: 's' })
+    const headers = { 'x-refrain-session': 's' }
+    const reply = await post(program, '/v1/quick', { messages: history, tasks: [{ task: 'title' }] }, headers)
+    expect(reply.status).toBe(200)
+    const { body } = await get(program, '/v1/sessions/s/turns')
+    expect(body.data).toHaveLength(2)
+    expect(body).not.toHaveProperty('side')
+  })
+})

@@ -1,6 +1,8 @@
 // `refrain explain`: asks a running server about sessions and turns, and words what it says as tables for a terminal.
 // Invariant: what the server answers is printed as it is, control characters taken out; what goes wrong is one sentence.
 
+import { sideSentence } from './side.js'
+
 export interface ReportOptions {
   /** Of the server, with or without `/v1`. */
   readonly url: string
@@ -67,7 +69,18 @@ function sessionTable(sessions: readonly Json[]): string {
     String(each.missed_tokens),
     shown(each.repeats[0]?.sentence ?? ''),
   ])
-  return table(['session', 'tenant', 'turns', 'prompt tokens', 'reused', 'missed tokens', 'what keeps changing'], rows)
+  const heads = ['session', 'tenant', 'turns', 'prompt tokens', 'reused', 'missed tokens', 'what keeps changing']
+  return `${table(heads, rows)}${sideLine(sessions)}`
+}
+
+/** Clients without a session's key ask each side question in a session of its own: only all of them show what they cost. */
+function sideLine(sessions: readonly Json[]): string {
+  const sides = sessions.flatMap((each) => (each.side === undefined ? [] : [each.side]))
+  const sum = (name: string) => sides.reduce((total, side) => total + side[name], 0)
+  if (sides.length === 0) return ''
+  const counts = { requests: sum('requests'), promptTokens: sum('prompt_tokens') }
+  const tokens = { computedTokens: sum('computed_tokens'), quickTokens: sum('quick_tokens') }
+  return `\n! ${sideSentence({ ...counts, ...tokens })}\n`
 }
 
 function turnTable(session: Json): string {
@@ -82,7 +95,8 @@ function turnTable(session: Json): string {
     shown(turn.miss === null || turn.miss.reason === 'first_seen' ? '' : turn.miss.sentence),
   ])
   const heads = ['turn', 'class', 'prompt', 'reused', 'computed', 'missed', 'reason', 'why']
-  const repeats = session.repeats.map(({ sentence }: Json) => `! ${shown(sentence)}\n`).join('')
+  const told = [...session.repeats, ...(session.side === undefined ? [] : [session.side])]
+  const repeats = told.map(({ sentence }: Json) => `! ${shown(sentence)}\n`).join('')
   return `${shown(session.session)} of ${shown(session.tenant)}: ${session.turns} turns\n\n${table(heads, rows)}${repeats === '' ? '' : `\n${repeats}`}`
 }
 
@@ -92,6 +106,9 @@ function turnReport(turn: Json): string {
     `turn ${turn.turn} of ${shown(turn.session)} (${turn.class}, ${shown(turn.model)} at ${shown(turn.backend)})`,
     `prompt ${turn.prompt_tokens} tokens: ${cacheLine(turn.cache)}`,
   ]
+  if (turn.quick_tokens !== undefined) {
+    lines.push(`as a quick task it would have computed about ${turn.quick_tokens} (docs/quick.md)`)
+  }
   if (miss === null) lines.push('nothing was missed')
   else {
     lines.push(`${miss.reason}: ${miss.missed_tokens} tokens missed`, shown(miss.sentence))

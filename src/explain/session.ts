@@ -4,6 +4,7 @@
 import type { Reason, SessionView } from './contract.js'
 import type { Difference } from './difference.js'
 import { repeatSentence } from './sentences.js'
+import { SideSum } from './side.js'
 import type { Spellings, TokenLine } from './token-line.js'
 import { MARK_BYTES, TURN_BYTES, type Turn } from './turn.js'
 
@@ -59,6 +60,7 @@ export class Session {
   epoch: number | undefined
   /** The next change is made on purpose. */
   intent: 'compaction' | 'revocation' | undefined
+  readonly side = new SideSum()
   readonly #repeats = new Map<string, Repeat>()
 
   constructor(tenant: string, key: string, byContent: boolean) {
@@ -119,11 +121,13 @@ export class Session {
       return told === undefined ? [] : [{ reason: repeat.reason, changed: told.changed, sentence: told.sentence }]
     })
     const { tenant, byContent, promptTokens, reusedTokens, missedTokens } = this
+    const side = this.side.view()
     return {
       session: this.key,
       ...{ tenant, byContent, promptTokens, reusedTokens, missedTokens },
       turns: this.count,
       at: this.turns.at(-1)?.at ?? 0,
+      ...(side && { side }),
       repeats: repeats.sort((a, b) => b.changed - a.changed),
     }
   }

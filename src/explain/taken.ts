@@ -10,6 +10,7 @@ import { type Difference, differenceOf } from './difference.js'
 import { messageMarks, templateDigest, templateOptions, toolMark } from './fingerprint.js'
 import { sentenceOf } from './sentences.js'
 import type { Latest, Session } from './session.js'
+import { quickTokens } from './side.js'
 import { bytesOf, TokenLine } from './token-line.js'
 import { Marks, type Turn } from './turn.js'
 import type { EventSink } from './watch.js'
@@ -50,6 +51,8 @@ export class TakenTurn implements EventSink {
   readonly turn: Turn
   readonly session: Session
   readonly isMain: boolean
+  /** A question beside the conversation that was sent as a request of its own. */
+  readonly #isSide: boolean
   readonly #deps: TakenDeps
   readonly #prior: Prior | undefined
   readonly #intent: Session['intent']
@@ -64,6 +67,7 @@ export class TakenTurn implements EventSink {
     this.session = session
     const isAside = quick !== undefined && maxTokens === 0
     this.isMain = requestClass !== 'auxiliary' && requestClass !== 'compaction' && !isAside
+    this.#isSide = requestClass === 'auxiliary' && quick === undefined
     this.#deps = deps
     this.#facts = facts
     this.#intent = this.#intended(facts)
@@ -211,6 +215,7 @@ export class TakenTurn implements EventSink {
       if (turn.status === 'running') return false
     } else {
       turn.miss = this.#missed()
+      if (this.#isSide) this.#asQuick(usage.computed)
       session.promptTokens += turn.promptTokens
       session.reusedTokens += turn.promptTokens - usage.computed
       if (turn.miss !== undefined && turn.miss.reason !== 'first_seen') session.missedTokens += turn.miss.missedTokens
@@ -219,6 +224,14 @@ export class TakenTurn implements EventSink {
     this.#isConcluded = true
     this.#facts = undefined
     return true
+  }
+
+  #asQuick(computed: number): void {
+    const { turn, session } = this
+    const { isSameRoot = false, shared = 0 } = this.#prior?.line ?? {}
+    const side = { promptTokens: turn.promptTokens, shared: isSameRoot ? shared : 0, computed }
+    turn.quickTokens = quickTokens(side)
+    session.side.add(side)
   }
 
   #missed(): MissView | undefined {

@@ -56,6 +56,8 @@ export interface Turn {
   /** Marks that it does not share with the turn before. */
   ownMarks: number
   miss: MissView | undefined
+  /** Undefined: it is no side request, or not computed yet. */
+  quickTokens: number | undefined
   /** Another tenant's prompt begins with the same block: for admins to know. */
   isElsewhere: boolean
 }
@@ -76,6 +78,7 @@ export function viewOf(turn: Turn, { admin }: { readonly admin: boolean }): Turn
     committedTokens: turn.committedTokens,
     ...(usage && { cache: usage }),
     ...(miss && { miss }),
+    ...(turn.quickTokens !== undefined && { quickTokens: turn.quickTokens }),
   }
 }
 
