@@ -8,7 +8,7 @@ import { treeView } from './icicle.js'
 import { alarmsView, backendsView, figuresView, quickView } from './panels.js'
 import { ask, key, Refusal } from './server.js'
 import { sessionsView } from './sessions.js'
-import { forget, keyOf, merge, serverNow, store } from './store.js'
+import { forget, keyOf, merge, store } from './store.js'
 import { turnsView } from './turns.js'
 
 const POLL_MS = 1000
@@ -241,6 +241,7 @@ function isRunning() {
 /** @param {Feed} feed */
 function answered(feed) {
   failures = 0
+  document.body.classList.toggle('fleet', feed.server.kind === 'fleet')
   const isFirst = frame.hidden
   frame.hidden = false
   notice.hidden = true
@@ -252,7 +253,6 @@ function answered(feed) {
   alarmCount.hidden = feed.alarms.length === 0
   say(alarmCount, String(feed.alarms.length))
   document.title = feed.alarms.length === 0 ? 'Refrain' : `(${feed.alarms.length}) Refrain`
-  document.body.classList.toggle('fleet', feed.server.kind === 'fleet')
   if (!isFirst) return
   performance.mark('refrain-first-feed')
   // What is in sight is told in a while; the first picture does not wait for it.
@@ -275,7 +275,7 @@ function refused(failure) {
   say(status, 'not answering')
   document.body.classList.add('stale')
   notice.hidden = false
-  const last = store.feed === undefined ? '' : ` What you see is of ${time(serverNow())}.`
+  const last = store.feed === undefined ? '' : ` What you see is of ${time(store.feed.at)}.`
   const todo = code === 0 ? 'Is it still running? Look at its log.' : 'If this stays, look at its log.'
   fill(
     notice,

@@ -2,7 +2,7 @@
 // Invariant: a chart that can't be seen is not drawn, and all share one cursor.
 
 import { card, el, empty, fill, say } from './dom.js'
-import { count, minute, percent, size, time } from './format.js'
+import { count, minute, percent, size, tierName, time } from './format.js'
 import { binned, FIELD, store } from './store.js'
 
 const WINDOWS = /** @type {const} */ ([
@@ -37,11 +37,12 @@ const charts = new Set()
 /** One chart that fills its place's width. */
 class Chart {
   /**
-   * @param {{ series: any[], scales?: any, axes?: any[], bands?: any[], label: string }} options
+   * @param {string} label
+   * @param {() => { series: any[], scales?: any, axes?: any[], bands?: any[] }} options made once it is known what is shown
    */
-  constructor(options) {
+  constructor(label, options) {
     this.options = options
-    this.element = el('div', { class: 'chart', role: 'img', 'aria-label': options.label })
+    this.element = el('div', { class: 'chart', role: 'img', 'aria-label': label })
     /** @type {any} */
     this.plot = undefined
     this.width = 0
@@ -59,12 +60,13 @@ class Chart {
     this.element.setAttribute('aria-label', label)
     if (this.plot !== undefined) {
       this.plot.setData(data)
+      this.#tellLast(data)
       return
     }
     const width = Math.floor(this.element.clientWidth)
     if (width === 0) return
     this.width = width
-    const { series, scales = {}, axes = [], bands = [] } = this.options
+    const { series, scales = {}, axes = [], bands = [] } = this.options()
     this.plot = new uPlot(
       {
         ...{ width, height: HEIGHT, bands, padding: [8, 8, 0, 0] },
@@ -87,6 +89,13 @@ class Chart {
       /** @type {any} */ (data),
       this.element,
     )
+    this.#tellLast(data)
+  }
+
+  /** Where nobody points, the legend says what is now. @param {(number | null)[][]} data */
+  #tellLast(data) {
+    if ((this.plot.cursor.left ?? -1) >= 0) return
+    this.plot.setLegend({ idx: Math.max(0, (data[0]?.length ?? 0) - 2) }, false)
   }
 
   recolour() {
@@ -134,8 +143,7 @@ function windowChoice(changed) {
 
 /** Hit rate, and tokens computed against reused. @param {() => void} redraw @returns {View} */
 export function timeView(redraw) {
-  const rate = new Chart({
-    label: 'Hit rate',
+  const rate = new Chart('Hit rate', () => ({
     scales: { y: { range: [0, 100] } },
     axes: [{ values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => `${tick} %`) }],
     series: [
@@ -145,18 +153,16 @@ export function timeView(redraw) {
         fill: ink('--accent', '22'),
         width: 2,
         spanGaps: true,
-        points: { show: false },
+        points: { show: true, size: 5, fill: ink('--accent'), filter: fewPoints },
         value: (/** @type {any} */ _, /** @type {number | null} */ value) =>
           value === null ? '–' : `${value.toFixed(1)} %`,
       },
     ],
-  })
-  const parts = /** @type {const} */ (['computed', 'disk', 'memory', 'working'])
-  const tokens = new Chart({
-    label: 'Tokens',
+  }))
+  const tokens = new Chart('Tokens', () => ({
     axes: [{ values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(count) }],
-    series: parts.map((part, i) => ({
-      label: { computed: 'computed', disk: 'disk', memory: 'memory', working: 'working set' }[part],
+    series: sources().map((part, i) => ({
+      label: tierName(part),
       stroke: ink(`--${part}`),
       fill: ink(`--${part}`, 'cc'),
       width: 0,
@@ -165,8 +171,10 @@ export function timeView(redraw) {
       value: (/** @type {any} */ plot, /** @type {any} */ _, /** @type {any} */ __, /** @type {number | null} */ at) =>
         at === null ? '–' : count(ownPart(plot, i + 1, at)),
     })),
-    bands: parts.slice(1).map((_, i) => ({ series: [i + 2, i + 1] })),
-  })
+    bands: sources()
+      .slice(1)
+      .map((_, i) => ({ series: [i + 2, i + 1] })),
+  }))
   const note = el('p', { class: 'hint' })
   const nothing = el('div')
   const body = el(
@@ -181,26 +189,52 @@ export function timeView(redraw) {
     update() {
       const { columns } = binned(windowMs, BINS)
       const at = /** @type {number[]} */ (columns[FIELD.at])
-      const sources = parts.map((part) => /** @type {number[]} */ (columns[FIELD[part]]))
-      const [computed, ...reused] = /** @type {[number[], ...number[][]]} */ (sources)
+      const parts = sources().map((part) => /** @type {number[]} */ (columns[FIELD[part]]))
+      const [computed, ...reused] = /** @type {[number[], ...number[][]]} */ (parts)
       const rates = at.map((_, i) => {
         const hit = reused.reduce((sum, column) => sum + (column[i] ?? 0), 0)
         const all = hit + (computed[i] ?? 0)
         return all === 0 ? null : (100 * hit) / all
       })
-      const all = sources.flat().reduce((sum, value) => sum + value, 0)
+      const all = parts.flat().reduce((sum, value) => sum + value, 0)
       const isEmpty = all === 0
       body.classList.toggle('faint', isEmpty)
       showNothing(nothing, isEmpty && store.series.size === 0)
       const hits = reused.flat().reduce((sum, value) => sum + value, 0)
-      rate.draw([at, rates], `Hit rate over time; ${percent(hits, all)} in all`)
+      rate.draw([ending(at), ending(rates)], `Hit rate over time; ${percent(hits, all)} in all`)
       tokens.draw(
-        [at, ...stacked(sources)],
+        [ending(at), ...stacked(parts).map(ending)],
         `Prompt tokens over time: ${count(all - hits)} computed, ${count(hits)} reused`,
       )
       say(note, sinceNote())
     },
   }
+}
+
+/** From the bottom on; the backends of a fleet say what they had, not where. */
+function sources() {
+  return store.feed?.server.kind === 'fleet'
+    ? /** @type {const} */ (['computed', 'memory'])
+    : /** @type {const} */ (['computed', 'disk', 'memory', 'working'])
+}
+
+/**
+ * One more value at the end, so that the last step has a width: times go on, other values stay.
+ * @param {(number | null)[]} column
+ */
+function ending(column) {
+  const [before = null, last = null] = column.slice(-2)
+  const isTime = (last ?? 0) > 1e9
+  return [...column, isTime ? 2 * /** @type {number} */ (last) - /** @type {number} */ (before) : last]
+}
+
+/** Points that stand alone, and all where there are few. @param {any} plot @param {number} i */
+function fewPoints(plot, i) {
+  const values = /** @type {(number | null)[]} */ (plot.data[i]).slice(0, -1)
+  const known = values.flatMap((value, at) => (value === null ? [] : [at]))
+  return known.length <= 30
+    ? known
+    : known.filter((at) => (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null)
 }
 
 /** Bars without gaps. */
@@ -237,10 +271,8 @@ function showNothing(place, isEmpty) {
 
 /** How full tiers are, and what left them. @returns {View} */
 export function tiersView() {
-  const names = { working: 'working set', memory: 'memory', disk: 'disk' }
   const tiers = /** @type {const} */ (['working', 'memory', 'disk'])
-  const chart = new Chart({
-    label: 'Tiers',
+  const chart = new Chart('Tiers', () => ({
     scales: {
       y: { range: [0, 100] },
       blocks: {
@@ -258,7 +290,7 @@ export function tiersView() {
     ],
     series: [
       ...tiers.map((tier) => ({
-        label: names[tier],
+        label: tierName(tier),
         stroke: ink(`--${tier}`),
         width: 2,
         points: { show: false },
@@ -277,7 +309,7 @@ export function tiersView() {
         value: (/** @type {any} */ _, /** @type {number | null} */ value) => (value === null ? '–' : count(value)),
       },
     ],
-  })
+  }))
   const gauges = el('div', { class: 'gauges' })
   const nothing = el('div')
   const body = figure('How full, and blocks evicted', chart)
@@ -294,7 +326,7 @@ export function tiersView() {
         return
       }
       fill(nothing)
-      fill(gauges, ...cache.tiers.map((tier) => gauge(tier, names[tier.tier])))
+      fill(gauges, ...cache.tiers.map((tier) => gauge(tier, tierName(tier.tier))))
       const { columns } = binned(windowMs, BINS)
       const capacity = Object.fromEntries(cache.tiers.map(({ tier, capacity_bytes }) => [tier, capacity_bytes]))
       const filled = tiers.map((tier) =>
@@ -307,7 +339,7 @@ export function tiersView() {
       const evicted = memory.map((blocks, i) => blocks + (disk[i] ?? 0))
       const total = evicted.reduce((sum, blocks) => sum + blocks, 0)
       chart.draw(
-        [/** @type {number[]} */ (columns[FIELD.at]), ...filled, evicted],
+        [/** @type {number[]} */ (columns[FIELD.at]), ...filled, evicted.map((blocks) => blocks || null)].map(ending),
         `How full tiers are; ${count(total)} blocks evicted`,
       )
     },

@@ -45,3 +45,12 @@ export const words = (reason) => reason.replaceAll('_', ' ')
 
 /** @param {number} value @param {string} one @param {string} [many] */
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`
+
+/** @type {Record<string, string>} */
+const PARTS = { working: 'working set' }
+
+/** What people call where tokens came from; the backends of a fleet say what they had, not where. @param {string} part */
+export function tierName(part) {
+  if (part === 'memory' && document.body.classList.contains('fleet')) return 'had by a backend'
+  return PARTS[part] ?? part
+}

@@ -126,6 +126,8 @@ export function treeView(open) {
       }
       fill(nothing, error !== undefined && el('p', { class: 'bad', text: `As it was: ${error}` }))
       drawing.set(nodes)
+      const height = `${Math.round(Math.min(340, Math.max(72, 22 * drawing.weight)))}px`
+      if (canvas.style.height !== height) canvas.style.height = height
       canvas.setAttribute('aria-label', `Prefix tree of ${exact(tree?.tokens ?? 0)} cached tokens`)
       refresh()
     },
@@ -229,6 +231,10 @@ class Drawing {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas
+  }
+
+  get weight() {
+    return this.top.reduce((sum, { weight }) => sum + weight, 0)
   }
 
   /** @param {readonly TreeNode[]} nodes */

@@ -101,7 +101,10 @@ export function sessionsView(select) {
         : `${count(shown.length)} of ${count(store.sessions.size)}`,
     )
     const height = `${shown.length * ROW_PX}px`
-    if (spacer.style.height !== height) spacer.style.height = height
+    if (spacer.style.height !== height) {
+      spacer.style.height = height
+      list.style.height = `min(${height}, var(--list))`
+    }
     list.hidden = shown.length === 0
     if (shown.length === 0) fill(nothing, whyNone(filter.value))
     else if (nothing.hasChildNodes()) fill(nothing)

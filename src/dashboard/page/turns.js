@@ -3,23 +3,17 @@
 
 import { difference } from './difference.js'
 import { card, el, empty, fill, say } from './dom.js'
-import { ago, count, exact, percent, plural, words } from './format.js'
+import { ago, count, exact, percent, plural, tierName, words } from './format.js'
 import { ask, Refusal } from './server.js'
 import { keyOf, serverNow, store } from './store.js'
 
 const PARTS = /** @type {const} */ (['working', 'memory', 'disk', 'computed', 'generated'])
-/** @type {Record<string, string>} */
-const NAMES = { working: 'working set', memory: 'memory', disk: 'disk', computed: 'computed', generated: 'generated' }
 
 /** @param {() => void} close @returns {View & { load(): Promise<void>, focus(): void }} */
 export function turnsView(close) {
   const back = el('button', { type: 'button', class: 'back', text: 'All sessions', on: { click: close } })
   const head = el('div', { class: 'session-head' })
-  const legend = el(
-    'ul',
-    { class: 'legend' },
-    ...PARTS.map((part) => el('li', {}, el('span', { class: `swatch ${part}` }), partName(part))),
-  )
+  const legend = el('ul', { class: 'legend' })
   const list = el('ol', { class: 'turns' })
   const nothing = el('div')
   const element = card({ id: 'turns', title: 'Turns', aside: back }, nothing, head, legend, list)
@@ -97,6 +91,7 @@ export function turnsView(close) {
         fill(list)
         shownKey = opened.key
         headMark = ''
+        fill(legend, ...legendItems())
       }
       const mark = JSON.stringify(session)
       if (mark !== headMark) fill(head, ...headOf(session, turns))
@@ -120,8 +115,12 @@ export function turnsView(close) {
   }
 }
 
-/** A fleet's backends say what they had, not where. @param {string} part */
-const partName = (part) => NAMES[part] ?? part
+function legendItems() {
+  const isFleet = store.feed?.server.kind === 'fleet'
+  return PARTS.filter((part) => !isFleet || (part !== 'working' && part !== 'disk')).map((part) =>
+    el('li', {}, el('span', { class: `swatch ${part}` }), tierName(part)),
+  )
+}
 
 /** @param {Session} session @param {readonly Turn[]} turns */
 function headOf(session, turns) {
@@ -197,12 +196,12 @@ class Row {
       this.reason,
       miss === undefined
         ? ''
-        : miss.missed_tokens > 0
+        : miss.missed_tokens > 0 && miss.reason !== 'first_seen'
           ? `${words(miss.reason)} −${count(miss.missed_tokens)}`
           : words(miss.reason),
     )
     this.reason.className = `reason ${miss === undefined ? '' : miss.reason === 'first_seen' ? 'first' : 'missed'}`
-    const said = PARTS.filter((part) => tokens[part] > 0).map((part) => `${exact(tokens[part])} ${partName(part)}`)
+    const said = PARTS.filter((part) => tokens[part] > 0).map((part) => `${exact(tokens[part])} ${tierName(part)}`)
     this.button.setAttribute(
       'aria-label',
       `Turn ${turn.turn}: ${said.join(', ')}${miss === undefined ? '' : `; ${miss.sentence}`}`,
