@@ -8,6 +8,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { build } from 'vite'
 import type { SessionLog } from '../session/log/contract.js'
 import { openSqliteLog, type SqliteLogOptions } from '../session/log/sqlite.js'
+import { HOUSE_LIMITS } from './log-limits.js'
 
 export interface LogHouse {
   /** Of the built sqlite-worker.js. */
@@ -19,8 +20,6 @@ export interface LogHouse {
   /** Removes all of it. */
   close(): void
 }
-
-export const HOUSE_LIMITS = { sessionEvents: 200_000, sessionBytes: 2 ** 30, sources: 1000 }
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 

@@ -11,8 +11,17 @@ import { APPLICATION_ID, migrate, SCHEMA_VERSION } from './sqlite-schema.js'
 /** `power`: a commit is on the disk when it returns. `process`: it is with the operating system, which outlives the process. */
 export type Durability = 'process' | 'power'
 
-export type Row = Readonly<Record<string, number | string | Uint8Array | null>>
+export type Row = Readonly<Record<string, number | Uint8Array | null>>
 type Value = number | string | Uint8Array | null
+
+/**
+ * Columns to select, as what they were declared: in a damaged file one may hold another type, and the binding ends the whole
+ * process at text that is no UTF-8.
+ */
+export const blobs = (...columns: string[]) => columns.map((name) => `CAST(${name} AS BLOB) AS ${bare(name)}`).join()
+export const numbers = (...columns: string[]) =>
+  columns.map((name) => `CAST(${name} AS INTEGER) AS ${bare(name)}`).join()
+const bare = (name: string) => name.slice(name.indexOf('.') + 1)
 
 const FILE = 'log.db'
 /** The whole of a smaller file is checked before it is used; of a larger one what is read, when it is read. */
@@ -151,7 +160,7 @@ function prepare(db: SqliteDatabase, path: string, options: { durability: Durabi
 
 function checkWhole(db: SqliteDatabase, path: string): void {
   const [row] = db.all('PRAGMA quick_check(1)')
-  const answer = Object.values(row ?? {})[0]
+  const answer: unknown = Object.values(row ?? {})[0]
   if (answer !== 'ok')
     throw new UsageError(`${path} is damaged (${String(answer).replaceAll('\n', ' ')}), and ${RESTORE}`)
 }

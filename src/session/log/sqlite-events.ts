@@ -17,8 +17,8 @@ import {
   type StoredContent,
 } from './place-events.js'
 import { blindName, open, seal } from './sealing.js'
-import type { Row, SqliteDatabase } from './sqlite-database.js'
-import { type HeldSession, hexOf, restsAad, type SqliteSessions, setAad } from './sqlite-sessions.js'
+import { blobs, numbers, type Row, type SqliteDatabase } from './sqlite-database.js'
+import { type HeldSession, hexOf, restsAad, type SqliteSessions, setAad, textOf } from './sqlite-sessions.js'
 
 /** As it lies in an event's content: `s` is the number of its set of sources. */
 interface Content {
@@ -26,6 +26,8 @@ interface Content {
   readonly s?: number
   readonly l?: string
 }
+
+const EVENT = [numbers('event.position', 'at', 'erased'), blobs('id', 'kind', 'digest', 'content')].join()
 
 export class SqliteEvents {
   readonly #db: SqliteDatabase
@@ -91,8 +93,7 @@ export class SqliteEvents {
     for (const stretch of stretchesOf(session.lineage, first, last)) {
       const owner = this.#owner(session, stretch.session)
       const rows = this.#db.all(
-        `SELECT position, id, at, kind, digest, erased, content FROM event
-         WHERE session = ? AND position BETWEEN ? AND ? ORDER BY position`,
+        `SELECT ${EVENT} FROM event WHERE session = ? AND event.position BETWEEN ? AND ? ORDER BY event.position`,
         ...[owner.row, stretch.from, stretch.to],
       )
       if (rows.length !== stretch.to - stretch.from + 1) throw damaged(owner, stretch.from, 'events are missing')
@@ -109,7 +110,11 @@ export class SqliteEvents {
     const [stretch] = stretchesOf(session.lineage, position, position)
     if (stretch === undefined) return NO_DIGEST
     const owner = this.#owner(session, stretch.session)
-    const row = this.#db.get('SELECT digest FROM event WHERE session = ? AND position = ?', owner.row, position)
+    const row = this.#db.get(
+      `SELECT ${blobs('digest')} FROM event WHERE session = ? AND position = ?`,
+      owner.row,
+      position,
+    )
     if (row === undefined) throw damaged(owner, position, 'the event is missing')
     return hexOf(row['digest'])
   }
@@ -138,7 +143,7 @@ export class SqliteEvents {
     const position = row['position'] as number
     const place: EventPlace = {
       ...{ session, position, id: `evt_${hexOf(row['id'])}` },
-      ...{ at: row['at'] as number, kind: row['kind'] as EventKind },
+      ...{ at: row['at'] as number, kind: textOf(row['kind']) as EventKind },
     }
     const sealed = row['content'] as Uint8Array
     const digest = hexOf(row['digest'])
@@ -161,7 +166,7 @@ export class SqliteEvents {
       if (id === session.record.id && session.row === 0) continue
       const owner = this.#owner(session, id)
       const row = this.#db.get(
-        'SELECT number FROM name WHERE session = ? AND mac = ? AND position <= ? ORDER BY position DESC LIMIT 1',
+        `SELECT ${numbers('number')} FROM name WHERE session = ? AND mac = ? AND position <= ? ORDER BY position DESC LIMIT 1`,
         ...[owner.row, mac, to],
       )
       if (row !== undefined) return owner.sets.of(row['number'] as number)

@@ -21,42 +21,42 @@ const MIGRATIONS: readonly Migration[] = [
     version: 1,
     name: 'log of sessions',
     sql: `
-      CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-      CREATE TABLE tenant (id INTEGER PRIMARY KEY, mac BLOB NOT NULL UNIQUE, wrapped BLOB NOT NULL);
+      CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID, STRICT;
+      CREATE TABLE tenant (id INTEGER PRIMARY KEY, mac BLOB NOT NULL UNIQUE, wrapped BLOB NOT NULL) STRICT;
       CREATE TABLE session (
         row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tenant INTEGER NOT NULL,
         created INTEGER NOT NULL, used INTEGER NOT NULL,
         parent INTEGER, at INTEGER NOT NULL,
         position INTEGER NOT NULL, digest BLOB NOT NULL, bytes INTEGER NOT NULL, mark BLOB NOT NULL,
-        wrapped BLOB NOT NULL, about BLOB NOT NULL);
+        wrapped BLOB NOT NULL, about BLOB NOT NULL) STRICT;
       CREATE INDEX session_by_tenant ON session (tenant, created);
       CREATE INDEX session_by_parent ON session (parent) WHERE parent IS NOT NULL;
       CREATE TABLE event (
         session INTEGER NOT NULL, position INTEGER NOT NULL, id BLOB NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL,
-        digest BLOB NOT NULL, erased INTEGER NOT NULL, content BLOB NOT NULL);
+        digest BLOB NOT NULL, erased INTEGER NOT NULL, content BLOB NOT NULL) STRICT;
       CREATE UNIQUE INDEX event_by_position ON event (session, position);
       CREATE TABLE name (
         session INTEGER NOT NULL, mac BLOB NOT NULL, position INTEGER NOT NULL, number INTEGER NOT NULL,
-        PRIMARY KEY (session, mac, position)) WITHOUT ROWID;
+        PRIMARY KEY (session, mac, position)) WITHOUT ROWID, STRICT;
       CREATE TABLE sources (
         session INTEGER NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL,
-        PRIMARY KEY (session, number)) WITHOUT ROWID;
+        PRIMARY KEY (session, number)) WITHOUT ROWID, STRICT;
       CREATE TABLE rests (
         session INTEGER NOT NULL, position INTEGER NOT NULL, content BLOB NOT NULL,
-        PRIMARY KEY (session, position)) WITHOUT ROWID;
+        PRIMARY KEY (session, position)) WITHOUT ROWID, STRICT;
       CREATE TABLE touched (
         tenant INTEGER NOT NULL, source BLOB NOT NULL, session INTEGER NOT NULL, position INTEGER NOT NULL,
-        PRIMARY KEY (tenant, source, session)) WITHOUT ROWID;
+        PRIMARY KEY (tenant, source, session)) WITHOUT ROWID, STRICT;
       CREATE INDEX touched_by_session ON touched (session);
-      CREATE TABLE result (session INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL);
+      CREATE TABLE result (session INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL) STRICT;
       CREATE UNIQUE INDEX result_by_mac ON result (session, mac);
-      CREATE TABLE block (session INTEGER NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (session, hash)) WITHOUT ROWID;
+      CREATE TABLE block (session INTEGER NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (session, hash)) WITHOUT ROWID, STRICT;
       CREATE INDEX block_by_hash ON block (hash);
       CREATE TABLE source_grant (
-        tenant INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL, PRIMARY KEY (tenant, mac)) WITHOUT ROWID;
+        tenant INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL, PRIMARY KEY (tenant, mac)) WITHOUT ROWID, STRICT;
       CREATE TABLE shared (
-        tenant INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL, PRIMARY KEY (tenant, mac)) WITHOUT ROWID;
-      CREATE TABLE tombstone (id TEXT PRIMARY KEY, tenant BLOB NOT NULL) WITHOUT ROWID;`,
+        tenant INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL, PRIMARY KEY (tenant, mac)) WITHOUT ROWID, STRICT;
+      CREATE TABLE tombstone (id TEXT PRIMARY KEY, tenant BLOB NOT NULL) WITHOUT ROWID, STRICT;`,
   },
 ]
 

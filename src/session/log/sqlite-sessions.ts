@@ -10,7 +10,7 @@ import { type Lineage, lineageOf } from './lineage.js'
 import type { Standing } from './place-events.js'
 import { blindName, derivedKey, newKey, open, seal } from './sealing.js'
 import { SourceSets } from './source-sets.js'
-import type { Row, SqliteDatabase } from './sqlite-database.js'
+import { blobs, numbers, type Row, type SqliteDatabase } from './sqlite-database.js'
 import type { TenantKey, TenantKeys } from './tenant-keys.js'
 
 /** One session, with what an append to it needs. */
@@ -29,7 +29,10 @@ export interface HeldSession {
 export type NewSession = Pick<SessionRecord, 'id' | 'tenant' | 'model' | 'metadata' | 'parent'>
 
 const HELD_BYTES = 64 * 1024 * 1024
-const COLUMNS = 'row, id, tenant, created, used, parent, at, position, digest, bytes, mark, wrapped, about'
+const COLUMNS = [
+  numbers('row', 'tenant', 'session.created', 'used', 'parent', 'at', 'position', 'bytes'),
+  blobs('id', 'digest', 'mark', 'wrapped', 'about'),
+].join()
 
 export class SqliteSessions {
   readonly #db: SqliteDatabase
@@ -50,7 +53,7 @@ export class SqliteSessions {
   of(tenant: string, id: string): HeldSession {
     const held = this.find(tenant, id)
     if (held !== undefined) return held
-    const tomb = this.#db.get('SELECT tenant FROM tombstone WHERE id = ?', id)
+    const tomb = this.#db.get(`SELECT ${blobs('tenant')} FROM tombstone WHERE id = ?`, id)
     if (tomb !== undefined && tombOf(tenant, id).equals(Buffer.from(tomb['tenant'] as Uint8Array)))
       throw new RefrainError('erased', `session '${id}' was erased`)
     throw new RefrainError('not_found', `there is no session '${id}'`)
@@ -131,7 +134,8 @@ export class SqliteSessions {
     for (const { session: id, to } of session.lineage.toReversed()) {
       const owner = id === session.record.id ? session : this.of(session.record.tenant, id)
       const row = this.#db.get(
-        'SELECT position, content FROM rests WHERE session = ? AND position <= ? ORDER BY position DESC LIMIT 1',
+        `SELECT ${numbers('rests.position')}, ${blobs('content')} FROM rests
+         WHERE session = ? AND rests.position <= ? ORDER BY rests.position DESC LIMIT 1`,
         ...[owner.row, Math.min(to, at)],
       )
       if (row === undefined) continue
@@ -147,11 +151,12 @@ export class SqliteSessions {
     if (key === undefined) return []
     return this.#db
       .all(
-        `SELECT ${COLUMNS} FROM session WHERE tenant = ? AND created < ? ORDER BY created DESC LIMIT ?`,
+        `SELECT ${COLUMNS} FROM session WHERE session.tenant = ? AND session.created < ?
+         ORDER BY session.created DESC LIMIT ?`,
         ...[key.id, before ?? Number.MAX_SAFE_INTEGER, limit],
       )
       .map((row) => {
-        const held = this.#held.peek(row['id'] as string) ?? this.#opened(row, key)
+        const held = this.#held.peek(textOf(row['id'])) ?? this.#opened(row, key)
         return {
           ...held.record,
           usedAt: row['used'] as number,
@@ -176,7 +181,10 @@ export class SqliteSessions {
     const lineage = lineageOf(record.id, above && { lineage: above.lineage, at: row['at'] as number })
     const sets = new SourceSets()
     const id = row['row'] as number
-    const numbered = this.#db.all('SELECT number, content FROM sources WHERE session = ? ORDER BY number', id)
+    const numbered = this.#db.all(
+      `SELECT ${numbers('sources.number')}, ${blobs('content')} FROM sources WHERE session = ? ORDER BY sources.number`,
+      id,
+    )
     sets.load(
       numbered.map((set) =>
         open(key, setAad(record.id, tenant, set['number'] as number), set['content'] as Uint8Array).toString(),
@@ -194,7 +202,7 @@ export class SqliteSessions {
   }
 
   #opened(row: Row, tenant: TenantKey): Pick<HeldSession, 'key' | 'record'> {
-    const id = row['id'] as string
+    const id = textOf(row['id'])
     const key = open(tenant.key, `key of session ${id} of ${tenant.name}`, row['wrapped'] as Uint8Array)
     const plain = open(key, `session ${id} of ${tenant.name}`, row['about'] as Uint8Array).toString()
     const { model, metadata } = JSON.parse(plain) as { model: string; metadata?: string }
@@ -208,17 +216,19 @@ export class SqliteSessions {
   }
 
   #idOf(row: number): string {
-    return this.#db.get('SELECT id FROM session WHERE row = ?', row)?.['id'] as string
+    return textOf(this.#db.get(`SELECT ${blobs('id')} FROM session WHERE row = ?`, row)?.['id'])
   }
 
   #touched(row: number): Set<string> {
     return new Set(
-      this.#db.all('SELECT source FROM touched WHERE session = ?', row).map((each) => hexOf(each['source'])),
+      this.#db
+        .all(`SELECT ${blobs('source')} FROM touched WHERE session = ?`, row)
+        .map((each) => hexOf(each['source'])),
     )
   }
 
   #lastCreated(): number {
-    return Number(this.#db.get('SELECT max(created) AS last FROM session')?.['last'] ?? 0)
+    return Number(this.#db.get('SELECT CAST(max(created) AS INTEGER) AS last FROM session')?.['last'] ?? 0)
   }
 }
 
@@ -241,6 +251,10 @@ export function tombOf(tenant: string, id: string): Buffer {
 
 export function hexOf(value: Row[string] | undefined): string {
   return Buffer.from(value as Uint8Array).toString('hex')
+}
+
+export function textOf(value: Row[string] | undefined): string {
+  return Buffer.from(value as Uint8Array).toString()
 }
 
 /** Nobody without the key can say that a log ends elsewhere than it does. */

@@ -8,9 +8,17 @@ import { forksStand, noSuchPlace } from './log-faults.js'
 import type { MasterKeys } from './master-key.js'
 import type { AppendLimits } from './place-events.js'
 import { blindName, open, seal } from './sealing.js'
-import type { SqliteDatabase } from './sqlite-database.js'
+import { blobs, numbers, type SqliteDatabase } from './sqlite-database.js'
 import { resultMac, SqliteEvents, sourceMac } from './sqlite-events.js'
-import { type HeldSession, hexOf, type NewSession, recordOf, SqliteSessions, tombOf } from './sqlite-sessions.js'
+import {
+  type HeldSession,
+  hexOf,
+  type NewSession,
+  recordOf,
+  SqliteSessions,
+  textOf,
+  tombOf,
+} from './sqlite-sessions.js'
 import { type TenantKey, TenantKeys } from './tenant-keys.js'
 
 export type Whose = { readonly tenant: string; readonly session: string }
@@ -83,11 +91,11 @@ export class SqliteStore {
     this.#keep('source_grant', key, mac, grant)
     return this.#db
       .all(
-        `SELECT session.id AS id FROM touched JOIN session ON session.row = touched.session
+        `SELECT ${blobs('session.id')} FROM touched JOIN session ON session.row = touched.session
          WHERE touched.tenant = ? AND touched.source = ? ORDER BY session.id`,
         ...[key.id, mac],
       )
-      .map((row) => row['id'] as string)
+      .map((row) => textOf(row['id']))
   }
 
   setSharedMemory(tenant: string, block: SharedMemory): void {
@@ -114,7 +122,7 @@ export class SqliteStore {
     const session = this.#sessions.of(whose.tenant, whose.session)
     const mac = resultMac(session, locator)
     for (const owner of this.#line(session).reverse()) {
-      const row = this.#db.get('SELECT content FROM result WHERE session = ? AND mac = ?', owner.row, mac)
+      const row = this.#db.get(`SELECT ${blobs('content')} FROM result WHERE session = ? AND mac = ?`, owner.row, mac)
       if (row === undefined) continue
       return JSON.parse(open(owner.key, resultAad(owner, locator), row['content'] as Uint8Array).toString())
     }
@@ -129,13 +137,13 @@ export class SqliteStore {
       return key === undefined
         ? []
         : hashes(
-            'SELECT DISTINCT hash FROM block JOIN session ON session.row = block.session WHERE session.tenant = ?',
+            `SELECT DISTINCT ${blobs('hash')} FROM block JOIN session ON session.row = block.session WHERE session.tenant = ?`,
             key.id,
           )
     const session = this.#sessions.of(tenant, id)
-    if (which === 'all') return hashes('SELECT hash FROM block WHERE session = ?', session.row)
+    if (which === 'all') return hashes(`SELECT ${blobs('hash')} FROM block WHERE session = ?`, session.row)
     return hashes(
-      `SELECT hash FROM block WHERE session = ? AND NOT EXISTS (
+      `SELECT ${blobs('hash')} FROM block WHERE session = ? AND NOT EXISTS (
          SELECT 1 FROM block AS other JOIN session ON session.row = other.session
          WHERE other.hash = block.hash AND other.session <> block.session AND session.tenant = ?)`,
       ...[session.row, session.tenant.id],
@@ -152,7 +160,9 @@ export class SqliteStore {
 
   forksOf(tenant: string, session: string): string[] {
     const { row } = this.#sessions.of(tenant, session)
-    return this.#db.all('SELECT id FROM session WHERE parent = ? ORDER BY id', row).map((fork) => fork['id'] as string)
+    return this.#db
+      .all(`SELECT ${blobs('session.id')} FROM session WHERE parent = ? ORDER BY session.id`, row)
+      .map((fork) => textOf(fork['id']))
   }
 
   status(): { sessions: number; events: number; bytes: number } {
@@ -172,8 +182,8 @@ export class SqliteStore {
     }
     const key = this.#tenants.of(tenant)
     if (key === undefined) return
-    const all = this.#db.all('SELECT row, id FROM session WHERE tenant = ?', key.id)
-    for (const row of all) this.#eraseSession(tenant, { row: row['row'] as number, id: row['id'] as string })
+    const all = this.#db.all(`SELECT ${numbers('row')}, ${blobs('id')} FROM session WHERE tenant = ?`, key.id)
+    for (const row of all) this.#eraseSession(tenant, { row: row['row'] as number, id: textOf(row['id']) })
     for (const table of ['source_grant', 'shared', 'touched'])
       this.#db.run(`DELETE FROM ${table} WHERE tenant = ?`, key.id)
     this.#tenants.erase(key)
@@ -209,7 +219,7 @@ export class SqliteStore {
   #kept<T>(table: 'source_grant' | 'shared', tenant: string): T[] {
     const key = this.#tenants.of(tenant)
     if (key === undefined) return []
-    return this.#db.all(`SELECT mac, content FROM ${table} WHERE tenant = ?`, key.id).map((row) => {
+    return this.#db.all(`SELECT ${blobs('mac', 'content')} FROM ${table} WHERE tenant = ?`, key.id).map((row) => {
       const aad = tableAad(table, tenant, row['mac'] as Uint8Array)
       return JSON.parse(open(key.key, aad, row['content'] as Uint8Array).toString()) as T
     })

@@ -4,7 +4,7 @@
 import { UsageError } from '../../core/usage-error.js'
 import type { MasterKeys } from './master-key.js'
 import { blindName, derivedKey, KEY_BYTES, newKey, open, seal, tryOpen } from './sealing.js'
-import type { SqliteDatabase } from './sqlite-database.js'
+import { blobs, numbers, type SqliteDatabase } from './sqlite-database.js'
 
 export interface TenantKey {
   readonly id: number
@@ -35,7 +35,10 @@ export class TenantKeys {
   of(name: string): TenantKey | undefined {
     const known = this.#known.get(name)
     if (known !== undefined) return known
-    const row = this.#db.get('SELECT id, wrapped FROM tenant WHERE mac = ?', blindName(this.#macs, name))
+    const row = this.#db.get(
+      `SELECT ${numbers('id')}, ${blobs('wrapped')} FROM tenant WHERE mac = ?`,
+      blindName(this.#macs, name),
+    )
     if (row === undefined) return undefined
     const plain = open(this.#master, WRAPPED, row['wrapped'] as Uint8Array)
     return this.#remember(row['id'] as number, name, plain.subarray(0, KEY_BYTES))
@@ -68,7 +71,7 @@ export class TenantKeys {
   }
 
   #check({ current, old }: MasterKeys): void {
-    const row = this.#db.get("SELECT value FROM fact WHERE name = 'check'")
+    const row = this.#db.get(`SELECT ${blobs('value')} FROM fact WHERE name = 'check'`)
     const put = () => {
       const sealed = seal(current, CHECK, Buffer.alloc(0))
       this.#db.run("INSERT OR REPLACE INTO fact (name, value) VALUES ('check', ?)", sealed)
@@ -90,7 +93,7 @@ export class TenantKeys {
   }
 
   #rewrap(former: Buffer): void {
-    for (const row of this.#db.all('SELECT id, wrapped FROM tenant')) {
+    for (const row of this.#db.all(`SELECT ${numbers('id')}, ${blobs('wrapped')} FROM tenant`)) {
       const plain = open(former, WRAPPED, row['wrapped'] as Uint8Array)
       const mac = blindName(this.#macs, plain.subarray(KEY_BYTES).toString())
       const wrapped = seal(this.#master, WRAPPED, plain)
