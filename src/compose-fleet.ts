@@ -102,7 +102,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     quotas,
     remotes: () => fleet.remotes(),
     kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
-    exchange: (request) => fleet.exchange(request, (watched) => exchange({ ...watched, limits })),
+    exchange: (request) => fleet.exchange(request, (watched) => exchange(watched, limits)),
     chatReader: (promptTokens) => new ChatEvents(promptTokens),
     ...(limits.continueBroken && { brokenChat: () => new BrokenAnswer() }),
     aliases: config.model.aliases,

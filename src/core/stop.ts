@@ -7,6 +7,8 @@ type Listener = () => void
 export class Stop {
   aborted = false
   reason: unknown
+  /** Most have one at a time. */
+  #first: Listener | undefined
   #listeners: Set<Listener> | undefined
 
   /** The signal that goes down. */
@@ -18,8 +20,11 @@ export class Stop {
     if (this.aborted) return
     this.aborted = true
     this.reason = reason
+    const first = this.#first
     const listeners = this.#listeners
+    this.#first = undefined
     this.#listeners = undefined
+    first?.()
     for (const listener of listeners ?? []) listener()
   }
 
@@ -28,12 +33,16 @@ export class Stop {
   }
 
   addEventListener(_type: 'abort', listener: Listener): void {
-    if (this.aborted) return
-    this.#listeners ??= new Set()
-    this.#listeners.add(listener)
+    if (this.aborted || this.#first === listener) return
+    if (this.#first === undefined && this.#listeners === undefined) this.#first = listener
+    else {
+      this.#listeners ??= new Set()
+      this.#listeners.add(listener)
+    }
   }
 
   removeEventListener(_type: 'abort', listener: Listener): void {
-    this.#listeners?.delete(listener)
+    if (this.#first === listener) this.#first = undefined
+    else this.#listeners?.delete(listener)
   }
 }

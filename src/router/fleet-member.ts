@@ -100,36 +100,38 @@ export class FleetMember implements Member {
 
   // --- requests ------------------------------------------------------------------------------------------------------
 
-  async exchange(request: ExchangeRequest, run: (request: ExchangeRequest) => Promise<Ending>): Promise<Ending> {
+  exchange(request: ExchangeRequest, run: (request: ExchangeRequest) => Promise<Ending>): Promise<Ending> {
     let lose: Lose | undefined
     let begun = false
     this.#inFlight++
-    const begin = () => {
+    const { onFirst } = request
+    request.onFirst = (headers) => {
       if (lose !== undefined) this.#waiting.delete(lose)
-      if (begun) return
+      if (!begun) this.#decoding++
       begun = true
-      this.#decoding++
+      onFirst(headers)
     }
-    try {
-      const ending = await run({
-        ...request,
-        onFirst: (headers) => {
-          begin()
-          request.onFirst(headers)
-        },
-        onLosable: (end) => {
-          lose = end
-          this.#waiting.add(end)
-        },
-      })
-      this.#heard(ending)
-      return ending
-    } finally {
+    request.onLosable = (end) => {
+      lose = end
+      this.#waiting.add(end)
+    }
+    const over = () => {
       if (lose !== undefined) this.#waiting.delete(lose)
       if (begun) this.#decoding--
       this.#inFlight--
       if (this.#inFlight === 0) this.#onIdle?.()
     }
+    return run(request).then(
+      (ending) => {
+        this.#heard(ending)
+        over()
+        return ending
+      },
+      (error) => {
+        over()
+        throw error
+      },
+    )
   }
 
   #heard(ending: Ending): void {

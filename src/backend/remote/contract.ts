@@ -159,7 +159,7 @@ export interface RemoteUsage {
   readonly cachedTokens?: number
 }
 
-/** One attempt at one backend; see exchange.ts. */
+/** One attempt at one backend; see exchange.ts. The fleet listens in by what is not read-only. */
 export interface ExchangeRequest {
   readonly remote: Remote
   readonly out: Outgoing
@@ -176,11 +176,11 @@ export interface ExchangeRequest {
   readonly clock: Clock
   readonly signal: AbortSignal
   /** The first content of a stream came. */
-  readonly onFirst: (headers: IncomingHeaders) => void
+  onFirst: (headers: IncomingHeaders) => void
   /** Whole events of a stream. */
   readonly onEvents: (bytes: Buffer) => void
   /** Gets what ends it as a fault of `LOST`: its backend is known to be down. */
-  readonly onLosable?: (lose: (why: string) => void) => void
+  onLosable?: (lose: (why: string) => void) => void
 }
 
 /** Code of the fault of an exchange that was given up because its backend went down. */

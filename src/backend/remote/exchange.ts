@@ -1,7 +1,15 @@
 // One attempt at one backend, from the request's last byte to the answer's. Invariant: it ends exactly once, in an answer
 // that is complete or in a fault that says whether content had begun; its connection is ended with it.
 
-import { type Ending, type ExchangeRequest, type IncomingHeaders, LOST, RemoteFault } from './contract.js'
+import { Deadlines, type Due } from '../../core/deadlines.js'
+import {
+  type Ending,
+  type ExchangeRequest,
+  type Incoming,
+  type IncomingHeaders,
+  LOST,
+  RemoteFault,
+} from './contract.js'
 import { StreamWatch } from './stream-watch.js'
 import { completeUsage, usageInText } from './usage.js'
 import { wireOf } from './wires.js'
@@ -15,17 +23,20 @@ export interface ExchangeLimits {
   readonly wholeBytes: number
 }
 
-interface ExchangeOptions extends ExchangeRequest {
+/** Rejects with the reason of its signal alone. */
+export function exchange(request: ExchangeRequest, limits: ExchangeLimits): Promise<Ending> {
+  return new Promise((resolve, reject) => new Attempt({ request, limits }, resolve, reject).start())
+}
+
+interface AttemptOptions {
+  readonly request: ExchangeRequest
   readonly limits: ExchangeLimits
 }
 
-/** Rejects with the reason of `signal` alone. */
-export function exchange(options: ExchangeOptions): Promise<Ending> {
-  return new Promise((resolve, reject) => new Attempt(options, resolve, reject).start())
-}
-
-class Attempt {
-  readonly #options: ExchangeOptions
+class Attempt implements Incoming, Due {
+  readonly #request: ExchangeRequest
+  readonly #limits: ExchangeLimits
+  readonly #deadlines: Deadlines
   readonly #resolve: (ending: Ending) => void
   readonly #reject: (reason: unknown) => void
   #status = 0
@@ -37,76 +48,102 @@ class Attempt {
   #over = false
   #answered = false
   #end: () => void = () => undefined
-  #cancelTimer: () => void = () => undefined
-  readonly #onAbort = () => this.#settle(() => this.#reject(this.#options.signal.reason))
+  dueAt = 0
+  readonly #onAbort = () => {
+    if (this.#close()) this.#reject(this.#request.signal.reason)
+  }
 
-  constructor(options: ExchangeOptions, resolve: (ending: Ending) => void, reject: (reason: unknown) => void) {
-    this.#options = options
+  constructor(
+    { request, limits }: AttemptOptions,
+    resolve: (ending: Ending) => void,
+    reject: (reason: unknown) => void,
+  ) {
+    this.#request = request
+    this.#limits = limits
+    this.#deadlines = Deadlines.of(request.clock)
     this.#resolve = resolve
     this.#reject = reject
-    this.#lastAt = options.clock.now()
+    this.#lastAt = request.clock.now()
   }
 
   start(): void {
-    const { remote, out, signal, limits } = this.#options
+    const { remote, out, signal } = this.#request
     if (signal.aborted) {
       this.#onAbort()
       return
     }
     signal.addEventListener('abort', this.#onAbort)
-    this.#options.onLosable?.((why) => this.#fault(new RemoteFault(why, { sent: true, code: LOST })))
-    this.#arm(limits.firstTokenMs)
-    this.#end = remote.send(out, {
-      head: (status, headers) => this.#head(status, headers),
-      data: (bytes) => this.#guard(() => this.#data(bytes)),
-      end: () => this.#guard(() => this.#ended()),
-      fail: (fault) => this.#fault(fault),
-    })
+    this.#request.onLosable?.((why) => this.fail(new RemoteFault(why, { sent: true, code: LOST })))
+    this.#deadlines.add(this, this.#limits.firstTokenMs)
+    this.#end = remote.send(out, this)
     if (this.#over) this.#end()
   }
 
-  #head(status: number, headers: IncomingHeaders): void {
+  // --- what comes ----------------------------------------------------------------------------------------------------
+
+  head(status: number, headers: IncomingHeaders): void {
     this.#answered = true
     this.#status = status
     this.#headers = headers
-    const { stream, path, choices, hidesUsage, limits, onEvents, onFirst } = this.#options
+    const { stream, path, choices, hidesUsage } = this.#request
     if (!stream || status >= 300 || !isEventStream(headers)) return
     this.#watch = new StreamWatch({
       wire: wireOf(path),
       choices,
       hidesUsage,
-      heldBytes: limits.wholeBytes,
-      onEvents,
+      heldBytes: this.#limits.wholeBytes,
+      onEvents: this.#request.onEvents,
       onFirst: () => {
-        this.#lastAt = this.#options.clock.now()
-        this.#arm(limits.idleMs)
-        onFirst(headers)
+        this.#lastAt = this.#request.clock.now()
+        this.#deadlines.add(this, this.#limits.idleMs)
+        this.#request.onFirst(headers)
       },
     })
   }
 
-  #data(bytes: Buffer): void {
+  data(bytes: Buffer): void {
+    if (this.#over) return
     if (this.#watch === undefined) {
       this.#bytes += bytes.length
-      if (this.#bytes > this.#options.limits.wholeBytes) {
-        throw new RemoteFault('the answer is larger than fleet.wholeBytes', { sent: true })
-      }
-      this.#parts.push(bytes)
+      if (this.#bytes > this.#limits.wholeBytes) {
+        this.fail(new RemoteFault('the answer is larger than fleet.wholeBytes', { sent: true }))
+      } else this.#parts.push(bytes)
       return
     }
-    this.#watch.add(bytes)
-    if (this.#watch.begun) this.#lastAt = this.#options.clock.now()
+    try {
+      this.#watch.add(bytes)
+    } catch (error) {
+      this.#broke(error)
+      return
+    }
+    if (this.#watch.begun) this.#lastAt = this.#request.clock.now()
   }
 
-  #ended(): void {
-    const watch = this.#watch
-    if (watch === undefined) {
-      const ending = this.#whole()
-      this.#settle(() => this.#resolve(ending))
+  end(): void {
+    if (this.#over) return
+    let ending: Ending
+    try {
+      ending = this.#ending()
+    } catch (error) {
+      this.#broke(error)
       return
     }
+    if (this.#close()) this.#resolve(ending)
+  }
+
+  fail(fault: RemoteFault): void {
+    const { begun = false, usage } = this.#watch ?? {}
+    const stale = !this.#answered && CLOSED.has(fault.code ?? '')
+    if (this.#close()) this.#resolve({ kind: 'fault', fault, begun, stale, ...(usage && { usage }) })
+  }
+
+  /** @throws RemoteFault */
+  #ending(): Ending {
+    const watch = this.#watch
+    if (watch === undefined) return this.#whole()
     watch.end()
-    this.#settle(() => this.#resolve({ kind: 'stream', ...(watch.usage && { usage: watch.usage }) }))
+    const { usage } = watch
+    return usage === undefined ? { kind: 'stream' } : { kind: 'stream', usage }
   }
 
   /** @throws RemoteFault where a success is none. */
@@ -114,8 +151,8 @@ class Attempt {
     const status = this.#status
     const headers = this.#headers
     const sent = this.#parts.length === 1 ? (this.#parts[0] as Buffer) : Buffer.concat(this.#parts)
-    if (status >= 300 || !this.#options.isRead) return { kind: 'whole', status, headers, body: sent }
-    if (this.#options.stream) throw new RemoteFault('a stream was asked for and none came', { sent: true })
+    if (status >= 300 || !this.#request.isRead) return { kind: 'whole', status, headers, body: sent }
+    if (this.#request.stream) throw new RemoteFault('a stream was asked for and none came', { sent: true })
     const text = sent.toString('latin1')
     if (!isObject(text)) throw new RemoteFault('the answer is no JSON object', { sent: true })
     const usage = usageInText(text)
@@ -124,49 +161,40 @@ class Attempt {
     return { kind: 'whole', status, headers, body, ...(usage && { usage }) }
   }
 
-  #guard(work: () => void): void {
-    try {
-      work()
-    } catch (error) {
-      if (!(error instanceof RemoteFault)) throw error
-      this.#fault(error)
-    }
+  /** @throws whatever is no fault of the server's. */
+  #broke(error: unknown): void {
+    if (!(error instanceof RemoteFault)) throw error
+    this.fail(error)
   }
 
-  #fault(fault: RemoteFault): void {
-    const { begun = false, usage } = this.#watch ?? {}
-    const stale = !this.#answered && CLOSED.has(fault.code ?? '')
-    this.#settle(() => this.#resolve({ kind: 'fault', fault, begun, stale, ...(usage && { usage }) }))
-  }
-
-  #settle(tell: () => void): void {
-    if (this.#over) return
+  /** True: it was not over before. */
+  #close(): boolean {
+    if (this.#over) return false
     this.#over = true
-    this.#cancelTimer()
-    this.#options.signal.removeEventListener('abort', this.#onAbort)
+    this.#deadlines.remove(this)
+    this.#request.signal.removeEventListener('abort', this.#onAbort)
     this.#end()
-    tell()
+    return true
   }
 
-  /** One timer that looks when it is due whether there was life meanwhile. */
-  #arm(ms: number): void {
-    const { clock, limits } = this.#options
-    this.#cancelTimer()
-    this.#cancelTimer = clock.after(ms, () => {
-      const begun = this.#watch?.begun === true
-      const limit = begun ? limits.idleMs : limits.firstTokenMs
-      const left = limit - (clock.now() - this.#lastAt)
-      if (left > 0) {
-        this.#arm(left)
-        return
-      }
-      const what = begun
-        ? `for ${limit} ms (fleet.idleMs)`
-        : `before its first content in ${limit} ms (fleet.firstTokenMs)`
-      this.#fault(new RemoteFault(`the backend was silent ${what}`, { sent: true }))
-    })
+  /** Looks whether there was life meanwhile. */
+  onDue(): void {
+    const begun = this.#watch?.begun === true
+    const limit = begun ? this.#limits.idleMs : this.#limits.firstTokenMs
+    const left = limit - (this.#request.clock.now() - this.#lastAt)
+    if (left > EARLY_MS) {
+      this.#deadlines.add(this, left)
+      return
+    }
+    const what = begun
+      ? `for ${limit} ms (fleet.idleMs)`
+      : `before its first content in ${limit} ms (fleet.firstTokenMs)`
+    this.fail(new RemoteFault(`the backend was silent ${what}`, { sent: true }))
   }
 }
+
+/** Less than this is left: timers may come that much too early. */
+const EARLY_MS = 2
 
 /** A connection that the server closed while nothing went over it, seen when the request was under way. */
 const CLOSED = new Set(['CLOSED', 'UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'])
