@@ -65,7 +65,7 @@ export function namesIn(text: string): string[] {
     found.push(url.replace(/[.,;:!?]+$/, ''))
     return ' '
   })
-  for (const [path] of rest.matchAll(PATH)) if (path.length > 3) found.push(path)
+  for (const [path] of rest.matchAll(PATH)) if (path.length > 2) found.push(path)
   for (const [id] of rest.matchAll(ID)) if (!NO_ID.test(id)) found.push(id)
   for (const [number] of rest.matchAll(NUMBER)) found.push(number)
   return found

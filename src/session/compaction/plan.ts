@@ -40,14 +40,23 @@ class Plan {
   readonly #keep: number
   #steps: CompactionStep[] = []
   #now: CompiledContext
-  readonly #problems: string[] = []
+  #problems: readonly string[] = []
 
-  constructor(input: CompactionInput) {
+  constructor(input: CompactionInput, before?: CompiledContext) {
     const { events, policy, compiler, trigger, lifecycle } = input
     this.#input = input
-    this.#before = compileContext(events, policy, compiler)
+    this.#before = before ?? compileContext(events, policy, compiler)
     this.#now = this.#before
     this.#keep = trigger === 'overflow' ? OVERFLOW_KEEP : lifecycle.keep
+  }
+
+  /** So that a plan that asks for a text can be gone on with more than once. */
+  #copy(): Plan {
+    const copy = new Plan(this.#input, this.#before)
+    copy.#steps = this.#steps
+    copy.#now = this.#now
+    copy.#problems = this.#problems
+    return copy
   }
 
   run(): CompactionPlan {
@@ -80,9 +89,9 @@ class Plan {
     const request = summaryRequest(this.#input, { before: this.#before, now: this.#now }, (context) =>
       this.#measure(context),
     )
-    const refuse = (why: string) => this.#rejected([why], others)
+    const refuse = (why: string) => this.#copy().#rejected([why], others)
     if (request === undefined) return refuse('nothing that could be summed up fits the window')
-    return { kind: 'summary', request, accept: (text) => this.#accept(text, { to, request, others }), refuse }
+    return { kind: 'summary', request, accept: (text) => this.#copy().#accept(text, { to, request, others }), refuse }
   }
 
   #accept(
@@ -104,7 +113,7 @@ class Plan {
   }
 
   #rejected(problems: readonly string[], others: readonly string[]): CompactionPlan {
-    this.#problems.push(...problems)
+    this.#problems = [...this.#problems, ...problems]
     if (others.length > 0) return this.#strategies(others)
     // The backend takes nothing as it is, so what it said is lost either way unless something goes.
     const cut = this.#input.trigger === 'overflow' ? cutTo(this.#stepInput()) : undefined

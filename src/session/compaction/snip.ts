@@ -12,7 +12,7 @@ export const snip: StepKind = {
   plan(input) {
     const { over, first, last } = input.lifecycle.snip
     const messages = input.units.reduce((sum, unit) => sum + unit.messages, 0)
-    return messages <= over ? undefined : cut(input, first, Math.min(input.unreadFrom, recentUnits(input.units, last)))
+    return messages <= over ? undefined : cut(input, first, Math.min(input.recentFrom, recentUnits(input.units, last)))
   },
 }
 

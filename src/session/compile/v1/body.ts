@@ -111,8 +111,10 @@ export class Body {
 
   /** `readable`: results that are taken out can be read with a tool. `sources` are those of the compaction. */
   compact(event: Of<CompactionEvent>, allows: (step: CompactionStep) => boolean, readable: boolean): void {
-    for (const step of event.body.steps) {
-      if (!allows(step)) continue
+    for (const given of event.body.steps) {
+      if (!allows(given)) continue
+      // Nothing reaches what comes behind it.
+      const step = 'to' in given ? { ...given, to: Math.max(1, Math.min(given.to, event.position - 1)) } : given
       if (step.step === 'snip') this.#snip(step, event.sources)
       else if (step.step === 'micro') this.#micro(new Set(step.results), readable)
       else if (step.step === 'discard') this.#without(new Set(step.calls))
