@@ -162,6 +162,7 @@ describe.skipIf(chromiumPath === undefined)('the page (needs chromium on the PAT
         await page.click('.row >> nth=2')
         await page.waitForSelector('.turn')
       }
+      await until(page, "document.querySelector('.node').textContent !== ''")
       await page.evaluate('scrollTo(0, document.body.scrollHeight)')
       await page.waitForSelector('#tiers .uplot canvas')
       await picture(page, name)

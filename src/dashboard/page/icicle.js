@@ -26,7 +26,7 @@ export function treeView(open) {
   })
   const crumbs = el('nav', { class: 'crumbs', 'aria-label': 'Where in the tree' })
   const details = el('div', { class: 'node', id: 'tree-node', 'aria-live': 'polite' })
-  const nothing = el('div')
+  const nothing = el('div', {}, el('p', { class: 'hint', text: 'Loading …' }))
   const legend = el(
     'ul',
     { class: 'legend' },
@@ -37,7 +37,7 @@ export function treeView(open) {
       ['more', 'branches not shown'],
     ].map(([name, text]) => el('li', {}, el('span', { class: `swatch ${name}` }), text)),
   )
-  const body = el('div', {}, crumbs, canvas, legend, details)
+  const body = el('div', { hidden: true }, crumbs, canvas, legend, details)
   const element = card(
     {
       id: 'tree',

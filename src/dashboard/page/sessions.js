@@ -106,6 +106,8 @@ export function sessionsView(select) {
       list.style.height = `min(${height}, var(--list))`
     }
     list.hidden = shown.length === 0
+    // For those who measure how soon there is something to see.
+    if (shown.length > 0 && rows.length === 0) performance.mark('refrain-first-row')
     if (shown.length === 0) fill(nothing, whyNone(filter.value))
     else if (nothing.hasChildNodes()) fill(nothing)
     draw()
