@@ -111,11 +111,27 @@ function open(
     agent: agents[url.protocol as keyof typeof agents],
     signal,
   }
-  return new Promise((resolve, reject) => {
-    const outgoing = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, options, resolve)
-    outgoing.on('error', reject)
-    outgoing.end(payload)
+  const once = () =>
+    new Promise<IncomingMessage>((resolve, reject) => {
+      const outgoing = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, options, resolve)
+      outgoing.on('error', (error) => reject(outgoing.reusedSocket ? new KeptConnectionError(error) : error))
+      outgoing.end(payload)
+    })
+  return once().catch((error) => {
+    // The server closed a connection that waited, at the same moment: nothing was asked.
+    if (error instanceof KeptConnectionError && error.isClosed && !signal.aborted) return once()
+    throw error
   })
+}
+
+/** What went wrong with a connection that another request had used before. */
+class KeptConnectionError extends Error {
+  readonly isClosed: boolean
+
+  constructor(error: NodeJS.ErrnoException) {
+    super(error.message)
+    this.isClosed = error.code === 'ECONNRESET' || error.code === 'EPIPE'
+  }
 }
 
 async function read(response: IncomingMessage, startedAt: number): Promise<Exchanged> {
