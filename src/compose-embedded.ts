@@ -24,6 +24,7 @@ import { createTokenizer } from './prompt/tokenizer.js'
 import * as toolCallFormats from './prompt/tool-calls/index.js'
 import { catalogueOf, type QuickCatalogue } from './quick/catalogue.js'
 import type { ModelParts } from './serve.js'
+import { parseLifecycle } from './session/compaction/lifecycle.js'
 
 /** What long work says of itself. */
 export interface OpenProgress {
@@ -35,6 +36,10 @@ export interface OpenProgress {
 export interface OpenedModel {
   readonly model: Omit<ModelParts, 'root'>
   readonly root: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>
+  /** The card's section of that name. */
+  readonly lifecycle: unknown
+  /** Name of its rule of retention. */
+  readonly retention: string
   readonly backend: Backend
 }
 
@@ -79,6 +84,8 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   })
   return {
     backend,
+    lifecycle: card?.lifecycle,
+    retention: card?.formats.retention ?? 'as-sent',
     root: { weightsDigest, tokenizerDigest, layout, rounding: kv === 'fp16' ? 'fp16' : 'none' },
     model: {
       name,
@@ -183,6 +190,7 @@ function checkFormats(card: Card): void {
   try {
     formatsOf(card.formats)
     catalogueOf(card.quick)
+    parseLifecycle(card.lifecycle)
   } catch (error) {
     throw new ConfigError(`the card of '${card.name}': ${(error as Error).message}`, { cause: error })
   }

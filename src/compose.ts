@@ -18,11 +18,11 @@ import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { isOfTenant, makeRoot, type RootParts } from './cache/chain.js'
 import { systemFiles } from './cache/disk/file-door.js'
 import { formatsOf, type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
+import { loggedSessions, openLog } from './compose-sessions.js'
 import { type Config, ConfigError } from './config.js'
 import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { kindNamed } from './core/kind.js'
-import type { GenerateRequest } from './core/request.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
 import { createExplainer } from './explain/explainer.js'
@@ -63,21 +63,34 @@ export interface Program {
 export async function compose(config: Config, options: ComposeOptions = {}): Promise<Program> {
   const clock = options.clock ?? systemClock
   const publisher = await publisherOf(config)
-  const { model, root, backend } = await opener(config)(config, { ...options, clock }).catch(async (error) => {
-    await publisher?.close()
-    throw error
-  })
+  const { model, root, backend, lifecycle, retention } = await opener(config)(config, { ...options, clock }).catch(
+    async (error) => {
+      await publisher?.close()
+      throw error
+    },
+  )
   const recorder = options.record === undefined ? undefined : await openRecorder({ folder: options.record, clock })
   const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
+  const log = await openLog(config)
   const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
+  const roots = rootsOf(root)
+  const facts = createSessionFacts({ ...config.sessions, clock })
+  const logged =
+    log &&
+    loggedSessions(config, {
+      ...{ log, backend, lifecycle, retention, replies, facts, explain },
+      root: (tenant) => roots({ tenant }),
+      service: () => service,
+    })
   const service = createService({
-    models: [{ ...model, ...reasoningOf(model), root: rootsOf(root) }],
+    models: [{ ...model, ...reasoningOf(model), root: roots }],
     aliases: checkedAliases(config.model.aliases, model.name),
     fleet,
     limits: config.limits,
     quotas: limitsIn(config, clock),
-    sessions: createSessionFacts({ ...config.sessions, clock }),
+    sessions: facts,
+    ...(logged && { turns: logged.turns }),
     hygiene: hygieneOf(config),
     ...(config.explain.turns > 0 && { explain }),
     ...(replies && { replies }),
@@ -104,6 +117,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     version: VERSION,
     metrics: metrics.scrape,
     ...(turns && { turns }),
+    ...(logged && { sessions: logged.sessions, storesResponses: config.sessions.log.storeResponses === 'always' }),
     ...(config.server.dashboard && { dashboard }),
   })
   return {
@@ -116,6 +130,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       await recorder?.close()
       await publisher?.close()
       await replies?.close()
+      await log?.close()
       await model.tokenizer.close?.()
       metrics.close()
       await tracing?.close()
@@ -248,6 +263,8 @@ async function openScripted(config: Config, options: OpenOptions): Promise<Opene
       tokenizer,
       template,
     },
+    lifecycle: undefined,
+    retention: own.retention,
     root: { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none' },
   }
 }
@@ -279,10 +296,15 @@ function engineState(backend: Backend): BackendState {
   return { id: name, kind: name, state: ready ? 'up' : 'down', notes, models: [model], running, waiting }
 }
 
+interface Scoped {
+  readonly tenant: { readonly salt: string }
+  readonly cacheSalt?: string
+}
+
 /** Roots by tenant and salt; those without a salt are few and made once. */
-function rootsOf(parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>): (request: GenerateRequest) => Root {
+function rootsOf(parts: Omit<RootParts, 'tenantSalt' | 'cacheSalt'>) {
   const roots = new Map<string, Root>()
-  return ({ tenant, cacheSalt }) => {
+  return ({ tenant, cacheSalt }: Scoped): Root => {
     if (cacheSalt !== undefined) return makeRoot({ ...parts, tenantSalt: tenant.salt, cacheSalt })
     const root = roots.get(tenant.salt) ?? makeRoot({ ...parts, tenantSalt: tenant.salt })
     roots.set(tenant.salt, root)

@@ -98,7 +98,7 @@ const cache = Type.Object(
 
 const sessionLog = Type.Object(
   {
-    store: oneOf(['sqlite', 'memory', 'none'], 'sqlite'),
+    store: oneOf(['auto', 'sqlite', 'memory', 'none'], 'auto'),
     durability: oneOf(['process', 'power'], 'power'),
     key: Type.Optional(Type.String({ minLength: 1 })),
     keyFile: Type.Optional(Type.String({ minLength: 1 })),
@@ -107,6 +107,11 @@ const sessionLog = Type.Object(
     sessionEvents: count(200_000),
     sessionBytes: size('1 GiB'),
     sources: count(1000),
+    open: count(256, 16),
+    forks: count(64),
+    builtInRounds: count(8, 0),
+    memoryTokens: count(2000),
+    storeResponses: oneOf(['asked', 'always'], 'asked'),
   },
   { ...strict, default: {} },
 )
@@ -144,6 +149,7 @@ const sessions = Type.Object(
     log: sessionLog,
     sources: sessionSources,
     alarms: sessionAlarms,
+    lifecycle: Type.Record(Type.String(), Type.Unknown(), { default: {} }),
   },
   strict,
 )

@@ -128,6 +128,7 @@ const ROOTS = [
   'compose-members.ts',
   'compose-sharing.ts',
   'compose-cluster.ts',
+  'compose-sessions.ts',
   'worker.ts',
   'main.ts',
 ]

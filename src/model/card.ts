@@ -66,6 +66,8 @@ const CARD = Type.Object(
     quick: Type.Optional(
       Type.Object(Object.fromEntries(QUICK_TASKS.map((task) => [task, Type.Optional(QUICK_TASK)])), strict),
     ),
+    // Whoever opens the model knows what it may say.
+    lifecycle: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
     formats: Type.Object(
       {
         // Names of kinds; whoever opens the model knows which there are.

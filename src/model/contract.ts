@@ -24,6 +24,8 @@ export interface ModelCard {
     /** With tools, reasoning that did not come back and cannot be filled in is refused. */
     readonly strictReasoning?: boolean
   }
+  /** How contexts of logged sessions are shortened; session/compaction/lifecycle.ts reads it. Absent: as standard. */
+  readonly lifecycle?: unknown
   /** Quick instructions by task; absent: all in words. */
   readonly quick?: Readonly<
     Partial<Record<'action' | 'title' | 'query' | 'authority' | 'domain' | 'read_url', CardQuickTask>>
