@@ -102,9 +102,9 @@ export function createFleetService(parts: FleetParts): FleetService {
     resolve: (name) => resolveModel(parts.remotes(), parts.aliases, name),
     tokensPerByte: (model) => ratios.of(model),
     place: (query) => parts.router.place({ ...query, excluded: barred(parts, { query }) }),
-    async forward(sent, sink, signal) {
-      const asked = parts.tokens === undefined ? sent : await withBlocks(sent, parts)
-      return new Passing(parts, ratios, { asked, sink, signal }).run()
+    forward(sent, sink, signal) {
+      const pass = (asked: Forward) => new Passing(parts, ratios, { asked, sink, signal }).run()
+      return parts.tokens === undefined ? pass(sent) : withBlocks(sent, parts).then(pass)
     },
   }
 }
@@ -144,7 +144,7 @@ class Passing {
   readonly #ratios: TokenRatios
   readonly #request: Request
   /** Members that may not or could not answer it. */
-  readonly #excluded: string[]
+  #excluded: readonly string[]
   readonly #broken: BrokenChat | undefined
   /** What was said before the stream broke. */
   #soFar: ReturnType<BrokenChat['soFar']>
@@ -173,7 +173,8 @@ class Passing {
       this.#again = undefined
       const remote = remoteOf(this.#parts, placement)
       const telling = this.#telling(remote) //                   invalid_request, unsupported_parameter
-      const seat = await this.#parts.seats?.take(placement.member.id, asked.query, signal)
+      const taken = this.#parts.seats?.take(placement.member.id, asked.query, signal)
+      const seat = taken === undefined ? undefined : await taken
       const ending = await this.#attempt(placement, { remote, telling, seat }) // the signal's reason
       if (ending.kind === 'stream') return telling.end(ending)
       const answer = this.#judge(ending, placement, telling) //  engine_failed
@@ -185,7 +186,9 @@ class Passing {
   async #place(): Promise<MemberPlacement | undefined> {
     const { asked, signal } = this.#request
     try {
-      return await this.#parts.room.place({ ...asked.query, excluded: this.#excluded }, signal)
+      const { query } = asked
+      const excluded = this.#excluded
+      return await this.#parts.room.place(excluded.length === 0 ? query : { ...query, excluded }, signal)
     } catch (error) {
       // That nobody is left says less than why the last one failed.
       if (this.#failure !== undefined && !signal.aborted) return undefined
@@ -236,11 +239,11 @@ class Passing {
         kind: kindOf(remote),
         telling,
         parts: tenants.length > 0,
-        seat: seat?.settings ?? [],
+        seat: seat?.settings ?? NO_SETTINGS,
       }
       const sent = outbound(out)
       tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
-      ending = await exchange({ ...sent, onFirst, onEvents, clock, signal })
+      ending = await exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
       return ending
     } finally {
       const { usage } = ending ?? {}
@@ -289,7 +292,7 @@ class Passing {
     }
     // What was gathered for a whole answer was seen by nobody.
     if (ending.kind === 'fault' && ending.begun && this.#request.asked.stream) this.#continue()
-    this.#excluded.push(id)
+    this.#excluded = [...this.#excluded, id]
     if (ending.kind === 'whole' || ending.fault.sent) this.#tried++
     return this.#tried < this.#parts.attempts ? undefined : this.#last()
   }
@@ -300,10 +303,12 @@ class Passing {
     if (soFar === undefined) throw errorOf(this.#failure as Failure)
     this.#soFar = soFar
     for (const remote of this.#parts.remotes()) {
-      if (this.#parts.kindOf(remote).continuation === undefined) this.#excluded.push(remote.id)
+      if (this.#parts.kindOf(remote).continuation === undefined) this.#excluded = [...this.#excluded, remote.id]
     }
   }
 }
+
+const NO_SETTINGS: readonly BodySetting[] = []
 
 interface Attempted {
   readonly remote: Remote
@@ -377,10 +382,12 @@ function wholeOf(ending: Extract<Ending, { kind: 'whole' }>): Forwarded {
   }
 }
 
+const NOBODY: readonly string[] = []
+
 /** Members that may not serve this request: another tenant's, where they cannot part their caches. */
-function barred({ remotes, kindOf, tenants }: FleetParts, { query }: Pick<Forward, 'query'>): string[] {
-  const { excluded = [] } = query
-  if (tenants.length < 2) return [...excluded]
+function barred({ remotes, kindOf, tenants }: FleetParts, { query }: Pick<Forward, 'query'>): readonly string[] {
+  const { excluded = NOBODY } = query
+  if (tenants.length < 2) return excluded
   const others = remotes()
     .filter((remote) => {
       const { shared, tenant = tenants[0] } = remote.options
@@ -391,12 +398,12 @@ function barred({ remotes, kindOf, tenants }: FleetParts, { query }: Pick<Forwar
 }
 
 function remoteOf({ remotes }: FleetParts, { member }: MemberPlacement): Remote {
-  const remote = remotes().find(({ id }) => id === member.id)
-  if (remote === undefined) throw new Error(`the router chose ${member.id}, which is not there`)
-  return remote
+  for (const remote of remotes()) if (remote.id === member.id) return remote
+  throw new Error(`the router chose ${member.id}, which is not there`)
 }
 
 /** `up0; reason="overlap"; hit=1024; of=4` */
-function routeHeader({ member, reason, predictedHitTokens, scores }: MemberPlacement): string {
-  return `${member.id}; reason="${reason}"; hit=${Math.round(predictedHitTokens)}; of=${scores.length}`
+function routeHeader(placement: MemberPlacement): string {
+  const { member, reason, predictedHitTokens, of = placement.scores.length } = placement
+  return `${member.id}; reason="${reason}"; hit=${Math.round(predictedHitTokens)}; of=${of}`
 }

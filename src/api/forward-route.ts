@@ -15,10 +15,10 @@ import type { RouteQuery } from '../router/contract.js'
 import { ClientGone } from './answer.js'
 import { BodyMemo } from './body-memo.js'
 import { BodyScan } from './body-scan.js'
-import type { ApiLimits, FleetService, Forwarded, ForwardUsage } from './contract.js'
+import type { ApiLimits, FleetService, Forwarded, ForwardSink, ForwardUsage } from './contract.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault, retryHeaders } from './failure.js'
-import { askedOf, GENERATING } from './forward-asked.js'
+import { type Asking, askedOf, GENERATING } from './forward-asked.js'
 import { type FailureShape, shapeOf } from './forward-failure.js'
 import { ForwardStream } from './forward-stream.js'
 import type { Gate } from './gate.js'
@@ -46,16 +46,20 @@ const CLIENT_GONE_STATUS = 499
 /** Of a refusal, as much as is looked at. */
 const LOOK_BYTES = 16_384
 
-/** One request, as far as it has come. */
-interface Passage {
-  readonly id: string
+/** One request, as far as it has come; what comes of it is written here. */
+class Passage implements ForwardSink, Asking {
+  readonly id = nextId()
   readonly startedAt: number
   readonly path: string
   readonly request: IncomingMessage
   readonly response: ServerResponse
-  readonly stop: Stop
+  readonly stop = new Stop()
   readonly shape: FailureShape
   readonly headers: Record<string, string>
+  readonly #clock: Clock
+  bytes: Buffer = NO_BYTES
+  scan: BodyScan = NOTHING
+  isJson = false
   tenant: Tenant | undefined
   query: RouteQuery | undefined
   stream: ForwardStream | undefined
@@ -64,12 +68,56 @@ interface Passage {
   last: Buffer | string | undefined
   /** How a failure is told in-band, where not as the path's dialect does. */
   failure: ((error: unknown) => string) | undefined
+
+  constructor(request: IncomingMessage, response: ServerResponse, clock: Clock) {
+    const url = request.url ?? '/'
+    const question = url.indexOf('?')
+    const sentId = request.headers['x-request-id']
+    const isHarmless = typeof sentId === 'string' && /^[\w.:-]{1,128}$/.test(sentId)
+    this.#clock = clock
+    this.startedAt = clock.now()
+    this.path = question < 0 ? url : url.slice(0, question)
+    this.request = request
+    this.response = response
+    this.shape = shapeOf(this.path)
+    this.headers = idHeaders(this.path, isHarmless ? sentId : this.id)
+  }
+
+  routed(route: string): void {
+    this.headers['x-refrain-route'] = route
+  }
+
+  begin(headers: Readonly<Record<string, string>>): void {
+    this.firstAt ??= this.#clock.now()
+    this.stream?.open(headers)
+  }
+
+  write(bytes: Buffer | string): void {
+    this.first ??= bytes
+    this.last = bytes
+    this.stream?.write(bytes)
+  }
+
+  failsWith(failure: (error: unknown) => string): void {
+    this.failure = failure
+  }
+}
+
+const NO_BYTES = Buffer.alloc(0)
+const NOTHING = new BodyScan(Buffer.from('{}'))
+
+/** Ids are of this process, and counted within it: 32 digits. */
+const FIRST_DIGITS = randomUUID().replaceAll('-', '').slice(0, 20)
+let count = 0
+
+function nextId(): string {
+  return FIRST_DIGITS + (++count).toString(16).padStart(12, '0')
 }
 
 export function forwardRoute(options: ForwardOptions): ForwardHandler {
   const memo = new BodyMemo(options.memoBytes)
   return (request, response) => {
-    const passage = begun(request, response, options.clock)
+    const passage = new Passage(request, response, options.clock)
     options.active.add(passage.stop)
     if (requestBegun.channel.hasSubscribers) tellBegun(passage)
     response.once('close', () => {
@@ -92,42 +140,15 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   if (options.state.draining) throw options.draining()
   checkHeaders(request) //                                            unsupported_media_type
   const bytes = await readBytes(request, options.limits.bodyBytes) // body_too_large
-  const isJson = isJsonBody(request)
-  const scan = isJson ? scanned(bytes, GENERATING.has(path) ? memo : undefined) : NOTHING // invalid_json
-  const asked = askedOf({ ...passage, bytes, scan, isJson }, options) // model_not_found, invalid_request
+  passage.bytes = bytes
+  passage.isJson = isJsonBody(passage)
+  if (passage.isJson) passage.scan = scanned(bytes, GENERATING.has(path) ? memo : undefined) // invalid_json
+  const asked = askedOf(passage, options) //                          model_not_found, invalid_request
   passage.query = asked.query
   if (asked.stream) passage.stream = streamOf(passage, options)
-  const forwarded = await options.fleet.forward(asked, sinkOf(passage, options), stop.signal)
+  const forwarded = await options.fleet.forward(asked, passage, stop.signal)
   answer(passage, forwarded)
   return forwarded
-}
-
-const NOTHING = new BodyScan(Buffer.from('{}'))
-
-function begun(request: IncomingMessage, response: ServerResponse, clock: Clock): Passage {
-  const url = request.url ?? '/'
-  const question = url.indexOf('?')
-  const path = question < 0 ? url : url.slice(0, question)
-  const sentId = request.headers['x-request-id']
-  const id = randomUUID().replaceAll('-', '')
-  const isHarmless = typeof sentId === 'string' && /^[\w.:-]{1,128}$/.test(sentId)
-  return {
-    id,
-    startedAt: clock.now(),
-    path,
-    request,
-    response,
-    stop: new Stop(),
-    shape: shapeOf(path),
-    headers: idHeaders(path, isHarmless ? sentId : id),
-    tenant: undefined,
-    query: undefined,
-    stream: undefined,
-    firstAt: undefined,
-    first: undefined,
-    last: undefined,
-    failure: undefined,
-  }
 }
 
 function tellBegun({ id, path, request }: Passage): void {
@@ -150,12 +171,12 @@ function checkHeaders({ headers, method }: IncomingMessage): void {
   }
 }
 
-function isJsonBody({ headers, url }: IncomingMessage): boolean {
-  const type = headers['content-type'] ?? ''
+function isJsonBody({ request, path }: Passage): boolean {
+  const type = request.headers['content-type'] ?? ''
   if (type === 'application/json') return true
   if (/^application\/([\w.-]+\+)?json\b/i.test(type)) return true
   // Uploads (audio, files) go through on routes that are not ours to read.
-  if (GENERATING.has((url ?? '').split('?')[0] ?? '')) {
+  if (GENERATING.has(path)) {
     throw new RefrainError('unsupported_media_type', ERRORS.unsupported_media_type.sentence)
   }
   return false
@@ -201,26 +222,6 @@ function streamOf(passage: Passage, { clock, keepaliveMs, limits }: ForwardOptio
   return new ForwardStream({ response, clock, keepaliveMs, keepalive: shape.keepalive, unsentBytes, onSlow }, headers)
 }
 
-function sinkOf(passage: Passage, { clock }: ForwardOptions) {
-  return {
-    routed(route: string) {
-      passage.headers['x-refrain-route'] = route
-    },
-    begin(headers: Readonly<Record<string, string>>) {
-      passage.firstAt ??= clock.now()
-      passage.stream?.open(headers)
-    },
-    write(bytes: Buffer | string) {
-      passage.first ??= bytes
-      passage.last = bytes
-      passage.stream?.write(bytes)
-    },
-    failsWith(failure: (error: unknown) => string) {
-      passage.failure = failure
-    },
-  }
-}
-
 function answer(passage: Passage, forwarded: Forwarded): void {
   const { stream, response, headers } = passage
   if (forwarded.kind === 'stream') {
@@ -232,13 +233,14 @@ function answer(passage: Passage, forwarded: Forwarded): void {
   stream?.stop()
   const { status, usage } = forwarded
   const body = shaped(passage, forwarded)
-  response.writeHead(status, {
-    ...forwarded.headers,
-    ...headers,
-    ...(usage?.cachedTokens !== undefined && { 'x-refrain-cache': cacheHeader(usage) }),
-    ...(body !== forwarded.body && { 'content-type': 'application/json; charset=utf-8' }),
-    'content-length': body.length,
-  })
+  if (usage?.cachedTokens !== undefined) headers['x-refrain-cache'] = cacheHeader(usage)
+  if (body !== forwarded.body) headers['content-type'] = 'application/json; charset=utf-8'
+  headers['content-length'] = String(body.length)
+  // A list is written as it stands; of an object Node would make one.
+  const all: string[] = []
+  for (const name in forwarded.headers) if (!(name in headers)) all.push(name, forwarded.headers[name] as string)
+  for (const name in headers) all.push(name, headers[name] as string)
+  response.writeHead(status, all)
   response.end(body)
 }
 
@@ -272,7 +274,7 @@ function refuse(passage: Passage, failure: unknown): void {
   const error = asRefrainError(failure)
   if (error.code === 'internal') reportFault(failure)
   if (error.code === 'slow_reader') response.destroy()
-  else if (response.headersSent) response.end(passage.failure?.(error) ?? shape.event(error, { first, last, id }))
+  else if (stream?.isOpen === true) stream.end(passage.failure?.(error) ?? shape.event(error, { first, last, id }))
   else {
     const body = shape.body(error, id)
     // What is left of a body that is not read would be taken for the next request.

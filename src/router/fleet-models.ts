@@ -35,12 +35,13 @@ export function resolveModel(
   aliases: Readonly<Record<string, string>>,
   name: string | undefined,
 ): string {
-  if (name !== undefined && remotes.some((remote) => hasModel(remote, name))) return name
+  if (name !== undefined) for (const remote of remotes) if (hasModel(remote, name)) return name
   const [first, ...rest] = modelsOf(remotes)
   if (first === undefined) throw new RefrainError('engine_failed', 'no backend has answered yet')
   return modelNamed([first, ...rest], aliases)(name).name
 }
 
 function hasModel({ facts, options }: Remote, name: string): boolean {
-  return Object.hasOwn(options.models, name) || facts?.models.some(({ id }) => id === name) === true
+  if (facts !== undefined) for (const { id } of facts.models) if (id === name) return true
+  return Object.hasOwn(options.models, name)
 }
