@@ -1,7 +1,7 @@
 // The simulation against a cache as plain as can be, written apart from it; and the command on small traces.
 
 import { existsSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -137,6 +137,57 @@ describe('simulate', () => {
     expect(() => referencesOf(trace([[1]], 100))).toThrow(/no multiple of 64/)
   })
 
+  const agents = (sessions: number, turns: number) => {
+    const grown = Array.from({ length: turns }, (_, turn) =>
+      Array.from({ length: sessions }, (_, s) => ({
+        ...{ at: 10 * turn + s / sessions, session: `s${s}`, turn: turn + 1, outputTokens: 10, scope: 0 },
+        promptTokens: 64 * (20 + 5 * turn) + 10,
+        // Four heads of ten blocks among them.
+        blocks: Array.from({ length: 20 + 5 * turn }, (_, i) => (i < 10 ? 1000 * (s % 4) + i : 10_000 * (s + 1) + i)),
+      })),
+    )
+    return referencesOf({ name: 'agents', blockTokens: 64, requests: grown.flat() })
+  }
+
+  test('behind a router each backend has a cache of its own: by turns loses what sessions and ours keep', async () => {
+    // An odd number: by turns, a session comes to another backend each time.
+    const references = agents(23, 6)
+    const fleet = { memoryBlocks: 400, evictor: 'lru', backends: 4 }
+    const byTurns = await simulate(references, { ...fleet, router: 'round-robin' })
+    const hashed = await simulate(references, { ...fleet, router: 'session-hash' })
+    const ours = await simulate(references, { ...fleet, router: 'refrain' })
+    const one = await simulate(references, { memoryBlocks: 1600, evictor: 'lru' })
+    expect(byTurns.hitRate).toBeLessThan(hashed.hitRate - 0.2)
+    expect(ours.hitRate).toBeGreaterThan(hashed.hitRate)
+    expect(ours.hitRate).toBeLessThanOrEqual(one.hitRate)
+    for (const { loads, requests } of [byTurns, hashed, ours]) {
+      expect(loads?.reduce((sum, load) => sum + load.requests, 0)).toBe(requests)
+      expect(loads?.every((load) => load.requests > 0)).toBe(true)
+    }
+  })
+
+  test('one backend behind any router is what it is without one', async () => {
+    const references = agents(6, 4)
+    const { hitRate } = await simulate(references, { memoryBlocks: 100, evictor: 'lru' })
+    for (const router of ['round-robin', 'session-hash', 'refrain'] as const) {
+      expect((await simulate(references, { memoryBlocks: 100, evictor: 'lru', backends: 1, router })).hitRate).toBe(
+        hitRate,
+      )
+    }
+  })
+
+  test('a backend computes one prompt at a time, at the rate that is given', async () => {
+    const references = referencesOf(trace([[1], [2], [1]]))
+    const waited: number[] = []
+    await simulate(
+      { ...references, requests: references.requests.map((request) => ({ ...request, at: 0 })) },
+      { memoryBlocks: 9, evictor: 'lru' },
+      { pace: { rate: 65 }, seen: (_, __, ttftMs) => waited.push(Math.round(ttftMs)) },
+    )
+    // 65 tokens each; of the last one 64 are there.
+    expect(waited).toEqual([1000, 2000, 2015])
+  })
+
   test.skipIf(!present)('real sessions: within a point of the plain cache (needs ../shared)', async () => {
     const read = await readTraces([
       join(data, 'claude-code-traces', 'trace_0460.json'),
@@ -188,6 +239,36 @@ describe('refrain bench simulate', () => {
     expect(report).toMatchObject({ references: 30, differentBlocks: 22, runs: [{ memoryHits: 8, diskBlocks: 67 }] })
   })
 
+  test('routers side by side, and a page with a picture of capacity', async () => {
+    const path = await write(
+      'f.json',
+      JSON.stringify(
+        session([
+          [1, 2],
+          [1, 2, 3],
+          [1, 2, 3, 4],
+        ]),
+      ),
+    )
+    const report = join(folder, 'f.html')
+    const flags = { memory: '2,100', backends: '2', prefill: '100', report, evictor: 'lru' }
+    const text = await simulateCommand([path], flags)
+    expect(text).toMatch(/lru +round-robin +\d\.\d\d x +100 /)
+    expect(text).toMatch(/lru +refrain +\d\.\d\d x +100 /)
+    const page = JSON.parse(await readFile(join(folder, 'f.json'), 'utf8'))
+    expect(page.capacity.lines.map((line: { name: string }) => line.name)).toEqual([
+      'round-robin',
+      'session-hash',
+      'refrain',
+    ])
+    expect(page.capacity.lines[2].points.map((point: { capacity: number }) => point.capacity)).toEqual([4, 200])
+    expect(page.runs).toHaveLength(6)
+    expect(page.runs[5]).toMatchObject({ name: 'refrain, 100 blocks', requests: 3, failed: 0 })
+    expect(page.runs[5].hitRate).toBeCloseTo((5 * 64) / (9 * 64 + 3))
+    expect(page.runs[5].ttft.p50Ms).toBeGreaterThan(0)
+    expect(await readFile(report, 'utf8')).toContain('Simulation of')
+  })
+
   test('files of one recording share their blocks, others do not', async () => {
     const shared = { ...session([[1, 2]]), hash_id_scope: 'global', recording: 'x' }
     const paths = await Promise.all([
@@ -211,6 +292,9 @@ describe('refrain bench simulate', () => {
     ],
     ['bad3.jsonl', '{"input_length": 1, "hash_ids": ["a"]}', {}, /bad3\.jsonl:1: hash_ids must be a list/],
     ['ok.json', JSON.stringify(session([[1]])), { evictor: 'magic' }, /--evictor: 'magic' is none of fifo, lru/],
+    ['ok.json', JSON.stringify(session([[1]])), { router: 'refrain' }, /--router: there is one backend/],
+    ['ok.json', JSON.stringify(session([[1]])), { backends: '2', router: 'x' }, /--router: 'x' is none of round-robin/],
+    ['ok.json', JSON.stringify(session([[1]])), { report: 'a.txt' }, /must end with \.html/],
     ['ok.json', JSON.stringify(session([[1]])), { memory: '8GB' }, /say of which model with --model/],
   ])('refuses %s %s %j', async (name, text, flags, complaint) => {
     await expect(simulateCommand([await write(name, text)], flags)).rejects.toThrow(complaint)
