@@ -119,7 +119,7 @@ const sessionLog = Type.Object(
 /** Where a compile asks whether a tenant may see a source, beside the grants that were put. */
 const sessionSources = Type.Object(
   {
-    unknown: oneOf(['granted', 'revoked'], 'granted'),
+    unknown: oneOf(['auto', 'granted', 'revoked'], 'auto'),
     policyUrl: Type.Optional(Type.String({ pattern: '^https?://\\S+$' })),
     policyMs: count(1000),
     policyTtlMs: count(5000, 0),

@@ -134,6 +134,9 @@ describe.each(Object.entries(kinds))('the log %s', (_, kind) => {
       expect(revoked!.sources).toEqual([])
       // The turn that had read both is gone with crm; the result of the wiki alone is still there.
       expect(after!.sources).toEqual(['wiki'])
+      // It comes again, is not shown, and so marks nothing.
+      const [, later] = await log.append({ tenant: acme, session: id, events: [result('9', ['crm']), said] })
+      expect(later!.sources).toEqual(['wiki'])
     }))
 
   test('a layer hands its sources to its children and to what is read from them', () =>

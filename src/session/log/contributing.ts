@@ -3,7 +3,7 @@
 //
 //   own       what the caller names, what the layer rests on that it was read from, and of a layer or a policy what it holds itself
 //   context   every event that the model may see: all of them since the last reset, and the head's and memory's from before it,
-//             but those that a revocation took out and those whose sources the policy now in force keeps out
+//             but those that rest on what a revocation of the log took out for good, or the policy now in force keeps out
 //
 //   user, head, policy, revocation, reset, fork, usage      own
 //   tool_result                                             own + those of the call that asked for it, which rests on all
@@ -31,9 +31,11 @@ export interface Rests {
   readonly merged: Sources
   /** What the policy in force keeps out. */
   readonly revoked: Sources
+  /** What revocations of the log keep out for good, also where it comes again. */
+  readonly gone: Sources
 }
 
-export const RESTS_ON_NOTHING: Rests = { body: [], kept: [], merged: [], revoked: [] }
+export const RESTS_ON_NOTHING: Rests = { body: [], kept: [], merged: [], revoked: [], gone: [] }
 
 /** Sources of earlier events, by what names them. Undefined: there is none. */
 export interface NamedSources {
@@ -87,8 +89,8 @@ export function contextSources(rests: Rests): Sources {
   return sources
 }
 
-function unionOfSeen({ body, kept, merged, revoked }: Rests): Sources {
-  const out = new Set(revoked)
+function unionOfSeen({ body, kept, merged, revoked, gone }: Rests): Sources {
+  const out = new Set([...revoked, ...gone])
   const seen = out.size === 0 ? [...kept, ...body] : [...kept, ...body].filter((set) => !meets(set, out))
   return union([...seen, out.size === 0 ? merged : merged.filter((source) => !out.has(source))])
 }
@@ -104,14 +106,15 @@ function ownSources({ body, sources, layer }: NewEvent, named: NamedSources): So
   return union(sets)
 }
 
-function without({ body, kept, merged, revoked }: Rests, gone: readonly string[]): Rests {
-  const out = new Set(gone)
+function without({ body, kept, merged, revoked, gone }: Rests, sources: readonly string[]): Rests {
+  const out = new Set(sources)
   const stays = (set: Sources) => !meets(set, out)
   return {
     body: body.filter(stays),
     kept: kept.filter(stays),
     merged: merged.filter((source) => !out.has(source)),
     revoked,
+    gone: union([gone, sources]),
   }
 }
 

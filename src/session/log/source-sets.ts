@@ -75,20 +75,20 @@ export class SourceSets {
 
   // --- what the context rests on -------------------------------------------------------------------------------------
 
-  encode({ body, kept, merged, revoked }: Rests): string {
+  encode({ body, kept, merged, revoked, gone }: Rests): string {
     const numbers = (sets: readonly Sources[]) => sets.map((set) => this.number(set))
     return JSON.stringify({
       ...{ body: numbers(body), kept: numbers(kept) },
-      ...{ merged: this.number(merged), revoked: this.number(revoked) },
+      ...{ merged: this.number(merged), revoked: this.number(revoked), gone: this.number(gone) },
     })
   }
 
   decode(text: string): Rests {
-    const { body, kept, merged, revoked } = JSON.parse(text) as Record<'body' | 'kept', number[]> &
-      Record<'merged' | 'revoked', number>
+    const { body, kept, merged, revoked, gone } = JSON.parse(text) as Record<'body' | 'kept', number[]> &
+      Record<'merged' | 'revoked' | 'gone', number>
     return {
       ...{ body: body.map((n) => this.of(n)), kept: kept.map((n) => this.of(n)) },
-      ...{ merged: this.of(merged), revoked: this.of(revoked) },
+      ...{ merged: this.of(merged), revoked: this.of(revoked), gone: this.of(gone) },
     }
   }
 }
