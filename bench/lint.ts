@@ -73,10 +73,16 @@ try {
   /** Largest resident set in MB, by quarter of the file. */
   const resident = [0, 0, 0, 0]
   const lint = await timed(() =>
-    lintCommand(path, { json: true }, (read) => {
-      const quarter = Math.min(3, Math.floor((4 * read) / bytes))
-      resident[quarter] = Math.max(resident[quarter]!, Math.round(process.memoryUsage.rss() / MB))
-    }),
+    lintCommand(
+      path,
+      { json: true },
+      {
+        progress(read) {
+          const quarter = Math.min(3, Math.floor((4 * read) / bytes))
+          resident[quarter] = Math.max(resident[quarter]!, Math.round(process.memoryUsage.rss() / MB))
+        },
+      },
+    ),
   )
   const { requests, hitRate64, hitRate16, causes } = JSON.parse(lint.value)
   const result = {

@@ -129,6 +129,7 @@ const ROOTS = [
   'compose-sharing.ts',
   'compose-cluster.ts',
   'compose-sessions.ts',
+  'compose-tokenizer.ts',
   'worker.ts',
   'main.ts',
 ]

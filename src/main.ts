@@ -9,6 +9,7 @@ import { compose } from './compose.js'
 import { composeCluster, connectToOwner, isOwned, ProcessEnded } from './compose-cluster.js'
 import type { OpenProgress } from './compose-embedded.js'
 import { composeFleet } from './compose-fleet.js'
+import { openCounter } from './compose-tokenizer.js'
 import { type Config, ConfigError, environmentValue, loadConfig, maskedConfig } from './config.js'
 import { UsageError } from './core/usage-error.js'
 import { explainReport, ReportError, type ReportOptions } from './explain/report.js'
@@ -293,10 +294,12 @@ program
   .description('what hit rate a log of requests allows, and what breaks its prefixes')
   .argument('<file>', 'OpenAI or Anthropic requests as JSON lines or a JSON list, or a HAR file')
   .option('--bytes-per-token <number>', 'what tokens are estimated by', '4')
+  .option('--tokenizer <name>', 'count them instead: a card whose weights are here, a GGUF file or a tokenizer.json')
   .option('--top <count>', 'causes to show', '10')
   .option('--json', 'the report as JSON')
-  .action(async (file: string, flags: LintFlags) => {
-    process.stdout.write(await lintCommand(file, flags))
+  .action(async (file: string, { tokenizer, ...flags }: LintFlags & { readonly tokenizer?: string }) => {
+    const counter = tokenizer === undefined ? undefined : await openCounter(tokenizer, configFrom({}))
+    process.stdout.write(await lintCommand(file, flags, { counter }))
   })
 
 const bench = program.command('bench').description('what the cache would do, and does')

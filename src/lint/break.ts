@@ -16,16 +16,30 @@ export interface Break {
   readonly isBlank: boolean
 }
 
-/** UTF-8 bytes that both prompts begin with. */
-export function sharedBytes(a: LoggedPrompt, b: LoggedPrompt): number {
-  let shared = 0
+/** How far a prompt begins as another one did. */
+export interface Shared {
+  /** UTF-8 bytes, frames too. */
+  readonly bytes: number
+  /** Whole pieces. */
+  readonly pieces: number
+  /** Of the next piece: its reasoning first, then its text; '' where it has none, or parts at once. */
+  readonly part: string
+}
+
+export const NOTHING_SHARED: Shared = { bytes: 0, pieces: 0, part: '' }
+
+export function sharedStart(a: LoggedPrompt, b: LoggedPrompt): Shared {
+  let bytes = 0
   const most = Math.min(a.pieces.length, b.pieces.length)
-  for (let i = 0; i < most; i++) {
-    const [old, now] = [a.pieces[i]!, b.pieces[i]!]
-    if (!isSame(old, now)) return shared + partBytes(old, now)
-    shared += pieceBytes(now)
+  for (let pieces = 0; pieces < most; pieces++) {
+    const [old, now] = [a.pieces[pieces]!, b.pieces[pieces]!]
+    if (!isSame(old, now)) {
+      const part = sharedPart(old, now)
+      return { bytes: bytes + Buffer.byteLength(part), pieces, part }
+    }
+    bytes += pieceBytes(now)
   }
-  return shared
+  return { bytes, pieces: most, part: '' }
 }
 
 /** Undefined: the newer prompt goes on where the older one ends, with the same model. */
@@ -59,10 +73,10 @@ function isSame(a: PromptPiece, b: PromptPiece | undefined): boolean {
 }
 
 /** Of two pieces that differ: reasoning stands in front of the text. */
-function partBytes(old: PromptPiece, now: PromptPiece): number {
-  if (old.kind !== now.kind || old.name !== now.name) return 0
-  if (old.reasoning !== now.reasoning) return bytesOf(now.reasoning, sharedUnits(old.reasoning, now.reasoning))
-  return Buffer.byteLength(now.reasoning) + bytesOf(now.text, sharedUnits(old.text, now.text))
+function sharedPart(old: PromptPiece, now: PromptPiece): string {
+  if (old.kind !== now.kind || old.name !== now.name) return ''
+  if (old.reasoning !== now.reasoning) return now.reasoning.slice(0, sharedUnits(old.reasoning, now.reasoning))
+  return now.reasoning + now.text.slice(0, sharedUnits(old.text, now.text))
 }
 
 function toolsChanged(old: LoggedPrompt, now: LoggedPrompt): string {

@@ -6,8 +6,15 @@ import { open } from 'node:fs/promises'
 import { formatCount, formatTable } from '../core/units.js'
 import { UsageError } from '../core/usage-error.js'
 import { jsonElements, lines } from './json-elements.js'
-import { LINT_DEFAULTS, Lint, type LintReport } from './lint.js'
+import { LINT_DEFAULTS, Lint, type LintReport, type TokenCounter } from './lint.js'
 import { parsed } from './prompt-text.js'
+
+export interface LintSide {
+  /** Told the bytes that are read. */
+  progress?(bytes: number): void
+  /** Counts tokens; absent: they are estimated. */
+  readonly counter?: TokenCounter | undefined
+}
 
 export interface LintFlags {
   readonly bytesPerToken?: string
@@ -20,13 +27,14 @@ const MOST_RECORD_BYTES = 256 * 1024 * 1024
 const PEEK_BYTES = 64 * 1024
 const USUAL_TOP = 10
 
-/** What the command prints; `progress` is told the bytes that are read. @throws UsageError. */
+/** What the command prints. @throws UsageError. */
 export async function lintCommand(
   path: string,
   flags: LintFlags,
-  progress: (bytes: number) => void = () => undefined,
+  { progress = () => undefined, counter }: LintSide = {},
 ): Promise<string> {
-  const lint = new Lint({ ...LINT_DEFAULTS, bytesPerToken: positive(flags.bytesPerToken, '--bytes-per-token', 4) })
+  const bytesPerToken = positive(flags.bytesPerToken, '--bytes-per-token', 4)
+  const lint = new Lint({ ...LINT_DEFAULTS, bytesPerToken, ...(counter && { counter }) })
   const top = positive(flags.top, '--top', USUAL_TOP)
   for await (const record of recordsOf(path, progress)) lint.add(parsed(record.toString('utf8')))
   const report = lint.report()
@@ -84,13 +92,15 @@ function lintText(report: LintReport, top: number): string {
     ['blocks of 16 tokens', percent(report.hitRate16)],
     ['blocks of 64, all below mended', percent(report.hitRateMended)],
   ])
-  const head = `${formatCount(requests)} requests, about ${formatCount(promptTokens)} prompt tokens (estimated from bytes)${left}\n\n${rates}\n`
+  const about = report.tokenizer === undefined ? 'about ' : ''
+  const how = report.tokenizer === undefined ? 'estimated from bytes' : `counted with ${report.tokenizer}`
+  const head = `${formatCount(requests)} requests, ${about}${formatCount(promptTokens)} prompt tokens (${how})${left}\n\n${rates}\n`
   if (causes.length === 0) return `${head}Nothing breaks a prefix.\n`
   const shown = causes.slice(0, top).map((cause, i) => {
     const number = cause.isNumber ? ', a clock or a counter' : ''
     return (
       `${i + 1}. ${cause.what}: ${cause.reason}${number}\n` +
-      `   about ${formatCount(cause.lostTokens)} tokens lost in ${formatCount(cause.requests)} requests, ` +
+      `   ${about}${formatCount(cause.lostTokens)} tokens lost in ${formatCount(cause.requests)} requests, ` +
       `first in record ${cause.first}, from byte ${formatCount(cause.byte)} of its text on\n   mend: ${cause.mend}\n`
     )
   })

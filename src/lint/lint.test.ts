@@ -147,12 +147,52 @@ describe('lint', () => {
     expect(linted([...conversation(5), ...other]).causes).toEqual([])
   })
 
+  test('tokens are counted where somebody counts them, of new text only', () => {
+    let counted = 0
+    const counter = {
+      name: 'words',
+      count(text: string) {
+        counted += text.length
+        return text.split(' ').length
+      },
+    }
+    const lint = new Lint({ ...LINT_DEFAULTS, counter })
+    const bodies = conversation(6)
+    for (const body of bodies) lint.add(body)
+    const report = lint.report()
+    expect(report).toMatchObject({ tokensAreEstimated: false, tokenizer: 'words', causes: [] })
+    // Tools, rule, and of each turn a question, an answer and a thought of 201 words; 4 for each frame.
+    const tools = bodies[0]?.tools.map((each) => JSON.stringify(each).split(' ').length + 4) ?? []
+    const head = tools.reduce((all, each) => all + each, 0) + 205
+    const turns = [0, 1, 2, 3, 4, 5].map((turn) => head + 205 + turn * (205 + 406))
+    expect(report.promptTokens).toBe(turns.reduce((all, each) => all + each, 0))
+    const reused = turns.slice(0, -1).reduce((all, each) => all + each - (each % 16), 0)
+    expect(report.hitRate16).toBeCloseTo(reused / report.promptTokens, 10)
+    const last = JSON.stringify(bodies.at(-1)).length
+    expect(counted).toBeLessThan(1.1 * last)
+  })
+
+  test('where a text parts is counted too', () => {
+    const counter = { name: 'words', count: (text: string) => text.split(' ').length }
+    const lint = new Lint({ ...LINT_DEFAULTS, counter })
+    const edit = (body: Body, turn: number) =>
+      turn === 3 ? edited(body, 2, { content: `answer0 ${words('x')}` }) : body
+    for (const body of conversation(4, edit)) lint.add(body)
+    const [cause] = lint.report().causes
+    // From the first answer on, in the third turn's prompt, but for its thought and one word of its text.
+    const [answer, question] = [406, 205]
+    expect(cause).toMatchObject({
+      what: 'message 2 (assistant)',
+      lostTokens: answer + question + answer + question - 202,
+    })
+  })
+
   test('what is kept of the past is bounded', () => {
     const past = new Past(20_000)
     const first = promptOf({ messages: [{ role: 'user', content: words('first', 500) }] })!
     past.add(first)
     for (let i = 0; i < 20; i++) past.add(promptOf({ messages: [{ role: 'user', content: words(`w${i}`, 500) }] })!)
-    expect(past.add(first)).toEqual({ before: undefined, sharedBytes: 0 })
+    expect(past.add(first)).toMatchObject({ before: undefined, shared: { bytes: 0 } })
     expect(past.add(first).before).toBe(first)
   })
 })

@@ -1,16 +1,24 @@
 // Reads a log of requests once and says what hit rate its prompts allow and what breaks them. Invariant: memory does not
-// grow with the log; tokens are estimated from bytes and said to be.
+// grow with the log; tokens are estimated from bytes, and said to be, unless somebody counts them.
 
 import type { Reason } from '../explain/contract.js'
-import { type Break, breakOf, sharedBytes } from './break.js'
-import { Past } from './past.js'
-import { type LoggedPrompt, promptOf } from './prompt-text.js'
+import { type Break, breakOf, type Shared } from './break.js'
+import { type Match, Past } from './past.js'
+import { type LoggedPrompt, type PromptPiece, pieceBytes, promptOf } from './prompt-text.js'
 
 export interface LintOptions {
   /** Of text a token. */
   readonly bytesPerToken: number
   /** Text of past prompts that is kept. */
   readonly mostBytes: number
+  /** Counts tokens of a text, in place of the estimate. */
+  readonly counter?: TokenCounter
+}
+
+export interface TokenCounter {
+  /** Of the tokenizer, for people. */
+  readonly name: string
+  count(text: string): number
 }
 
 export const LINT_DEFAULTS: LintOptions = { bytesPerToken: 4, mostBytes: 64 * 1024 * 1024 }
@@ -34,7 +42,9 @@ export interface LintReport {
   /** Records without a prompt, or that are no JSON. */
   readonly skipped: number
   readonly promptTokens: number
-  readonly tokensAreEstimated: true
+  readonly tokensAreEstimated: boolean
+  /** Whose tokens were counted; undefined: they are estimated. */
+  readonly tokenizer?: string
   readonly hitRate64: number
   readonly hitRate16: number
   /** With every break mended, blocks of 64. */
@@ -43,12 +53,17 @@ export interface LintReport {
   readonly causes: readonly Cause[]
 }
 
+/** About what a template puts around each piece, counted; estimates have it in bytes. */
+const FRAME_TOKENS = 4
+
 /** Causes that are told apart; what comes after is counted as one. */
 const MOST_CAUSES = 1000
 
 export class Lint {
   readonly #options: LintOptions
   readonly #past: Past
+  /** Of the prompts that are kept. */
+  readonly #lengths = new WeakMap<LoggedPrompt, readonly number[]>()
   readonly #causes = new Map<string, Cause>()
   #records = 0
   #requests = 0
@@ -68,28 +83,31 @@ export class Lint {
     const prompt = record === undefined ? undefined : promptOf(record)
     if (prompt === undefined) return
     this.#requests++
-    const tokens = this.#tokensOf(prompt.bytes)
+    const { before, shared: mine, best } = this.#past.add(prompt)
+    const lengths = this.#measure(prompt, best)
+    const tokens = this.#tokensOf(sum(lengths))
     this.#tokens += tokens
-    const match = this.#past.add(prompt)
-    const shared = Math.min(tokens - 1, this.#tokensOf(match.sharedBytes))
+    const most = best === undefined ? 0 : this.#lengthOf(best.shared, lengths)
+    const shared = Math.max(0, Math.min(tokens - 1, this.#tokensOf(most)))
     this.#hits64 += shared - (shared % 64)
     this.#hits16 += shared - (shared % 16)
-    const { before } = match
     const found = before && breakOf(before, prompt)
     if (before === undefined || found === undefined || isAnother(before, prompt, found)) return
     // What both have, had nothing changed: other prompts may have saved some of it.
-    const mine = before.model === prompt.model ? sharedBytes(before, prompt) : 0
-    const lost = this.#tokensOf(Math.min(before.bytes, prompt.bytes) - Math.max(mine, match.sharedBytes))
+    const whole = Math.min(sum(this.#lengths.get(before) ?? []), sum(lengths))
+    const lost = this.#tokensOf(whole - Math.max(this.#lengthOf(mine, lengths), most))
     if (lost > 0) this.#blame(found, lost)
   }
 
   report(): LintReport {
+    const { counter } = this.#options
     const rate = (hits: number) => (this.#tokens === 0 ? 0 : hits / this.#tokens)
     return {
       requests: this.#requests,
       skipped: this.#records - this.#requests,
       promptTokens: this.#tokens,
-      tokensAreEstimated: true,
+      tokensAreEstimated: counter === undefined,
+      ...(counter !== undefined && { tokenizer: counter.name }),
       hitRate64: rate(this.#hits64),
       hitRate16: rate(this.#hits16),
       hitRateMended: Math.min(1, rate(this.#hits64 + this.#lost)),
@@ -115,9 +133,35 @@ export class Lint {
     })
   }
 
-  #tokensOf(bytes: number): number {
-    return Math.floor(bytes / this.#options.bytesPerToken)
+  /** Of each piece: bytes, or tokens where they are counted. What another prompt has too was measured with that. */
+  #measure(prompt: LoggedPrompt, best: Match['best']): readonly number[] {
+    const known = best === undefined ? [] : (this.#lengths.get(best.prompt) ?? []).slice(0, best.shared.pieces)
+    const lengths = [...known, ...prompt.pieces.slice(known.length).map((piece) => this.#pieceLength(piece))]
+    this.#lengths.set(prompt, lengths)
+    return lengths
   }
+
+  #pieceLength(piece: PromptPiece): number {
+    const { counter } = this.#options
+    if (counter === undefined) return pieceBytes(piece)
+    const { text, reasoning } = piece
+    return counter.count(text) + (reasoning === '' ? 0 : counter.count(reasoning)) + FRAME_TOKENS
+  }
+
+  #lengthOf({ pieces, part }: Shared, lengths: readonly number[]): number {
+    const whole = sum(lengths.slice(0, pieces))
+    if (part === '') return whole
+    return whole + (this.#options.counter?.count(part) ?? Buffer.byteLength(part))
+  }
+
+  #tokensOf(length: number): number {
+    const { counter, bytesPerToken } = this.#options
+    return counter === undefined ? Math.floor(length / bytesPerToken) : length
+  }
+}
+
+function sum(lengths: readonly number[]): number {
+  return lengths.reduce((total, length) => total + length, 0)
 }
 
 /** Without a name, two conversations that begin with the same words look like one: a turn adds to the one before. */

@@ -2,14 +2,16 @@
 // Invariant: keeps at most `mostBytes` of text, whatever was logged; the least recently used goes first.
 
 import { hash } from 'node:crypto'
-import { sharedBytes } from './break.js'
+import { NOTHING_SHARED, type Shared, sharedStart } from './break.js'
 import type { LoggedPrompt } from './prompt-text.js'
 
 export interface Match {
   /** The same conversation's last prompt; undefined: it begins here. */
   readonly before: LoggedPrompt | undefined
-  /** What a cache that keeps everything would have of this prompt. */
-  readonly sharedBytes: number
+  /** What both have, where the model is the same. */
+  readonly shared: Shared
+  /** The prompt that has most of this one; what a cache that keeps everything would have of it. */
+  readonly best: { readonly prompt: LoggedPrompt; readonly shared: Shared } | undefined
 }
 
 const RECENT = 4
@@ -31,9 +33,13 @@ export class Past {
     const [conversation, head] = keysOf(prompt)
     const before = this.#byKey.get(conversation)
     const candidates = new Set([before, this.#byKey.get(head), ...this.#recent])
-    let most = 0
+    let best: Match['best']
+    let mine = NOTHING_SHARED
     for (const each of candidates) {
-      if (each !== undefined && each.model === prompt.model) most = Math.max(most, sharedBytes(each, prompt))
+      if (each === undefined || each.model !== prompt.model) continue
+      const shared = sharedStart(each, prompt)
+      if (each === before) mine = shared
+      if (best === undefined || shared.bytes > best.shared.bytes) best = { prompt: each, shared }
     }
     this.#put(conversation, prompt)
     this.#put(head, prompt)
@@ -42,7 +48,7 @@ export class Past {
       if (this.#bytes <= this.#mostBytes) break
       this.#drop(key)
     }
-    return { before, sharedBytes: most }
+    return { before, shared: mine, best }
   }
 
   #put(key: string, prompt: LoggedPrompt): void {
