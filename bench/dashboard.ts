@@ -102,7 +102,10 @@ interface TraceEvent {
 /** Longest tasks of the busiest renderer's main thread while `run` goes on, in milliseconds. */
 async function longestTask(cdp: CDPSession, run: () => Promise<void>) {
   const events: TraceEvent[] = []
-  cdp.on('Tracing.dataCollected', ({ value }) => events.push(...(value as unknown as TraceEvent[])))
+  const collect = ({ value }: { value: object[] }) => {
+    for (const event of value) events.push(event as TraceEvent)
+  }
+  cdp.on('Tracing.dataCollected', collect)
   const categories = 'toplevel,__metadata'
   await cdp.send('Tracing.start', {
     transferMode: 'ReportEvents',
@@ -112,7 +115,7 @@ async function longestTask(cdp: CDPSession, run: () => Promise<void>) {
   const complete = new Promise((done) => cdp.once('Tracing.tracingComplete', done))
   await cdp.send('Tracing.end')
   await complete
-  cdp.removeAllListeners('Tracing.dataCollected')
+  cdp.off('Tracing.dataCollected', collect)
   const mains = new Set(
     events.filter(({ name, args }) => name === 'thread_name' && args?.name === 'CrRendererMain').map(threadOf),
   )
