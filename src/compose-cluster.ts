@@ -214,11 +214,13 @@ class Processes {
 
   #fork(place: number, on: { listening(url: string): void; ended(code: number, livedMs: number): void }): void {
     const worker = cluster.fork()
+    const closeLimbo = watchHandover(worker)
     const startedAt = this.#clock.now()
     const end = this.#hub.add(portOf(worker), on, this.#config)
     const ended = new Promise<void>((resolve) => {
       worker.once('exit', (code, signal) => {
         end.close()
+        closeLimbo()
         this.#running.delete(running)
         const how = signal === null ? `code ${code}` : signal
         if (!this.#isStopping) note.publish({ level: 'error', text: `router process ${place} ended: ${how}` })
@@ -250,5 +252,39 @@ function portOf(worker: Worker): Port {
       worker.send(message as object, undefined, {}, done)
     },
     onMessage: (listener) => void worker.on('message', listener),
+  }
+}
+
+interface Handle {
+  close(): void
+}
+
+/** What node:cluster says to a process when it hands a connection over, and what comes back when that has it. */
+interface Handover {
+  readonly act?: string
+  readonly seq?: number
+  readonly ack?: number
+}
+
+/**
+ * A connection that is handed to a process which dies before it has taken it would stay open in this one, with a client
+ * that waits for ever. The function closes those, so that the client is told.
+ */
+function watchHandover(worker: Worker): () => void {
+  const onTheWay = new Map<number, Handle>()
+  const child = worker.process
+  const send = child.send.bind(child) as (...args: unknown[]) => boolean
+  child.send = ((...args: unknown[]) => {
+    const [message, handle] = args as [Handover | undefined, Handle | undefined]
+    if (message?.act === 'newconn' && message.seq !== undefined && handle) onTheWay.set(message.seq, handle)
+    return send(...args)
+  }) as typeof child.send
+  child.on('internalMessage' as 'message', (message: unknown) => {
+    const { ack } = (message ?? {}) as Handover
+    if (ack !== undefined) onTheWay.delete(ack)
+  })
+  return () => {
+    for (const handle of onTheWay.values()) handle.close()
+    onTheWay.clear()
   }
 }

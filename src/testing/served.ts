@@ -26,7 +26,8 @@ export async function serve(args: readonly string[]): Promise<Served> {
   const url = await new Promise<string>((resolve, reject) => {
     const read = (chunk: Buffer) => {
       log += chunk
-      const found = /"url":"(http:[^"]+)"/.exec(log)
+      // Backends' URLs stand in the config that it logs.
+      const found = /"url":"(http:[^"]+)","model"/.exec(log)
       if (found?.[1] !== undefined) resolve(found[1])
     }
     child.stdout?.on('data', read)

@@ -1,0 +1,286 @@
+// Several router processes behind one port, as their user starts them: the built program over simulated servers. Every
+// request comes on a connection of its own, so that the turns of a session come to all processes.
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { Agent, type IncomingMessage, request } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type MockUpstream, mockUpstream } from './testing/mock-upstream.js'
+import { childrenOf, isRunning, until } from './testing/processes.js'
+import { isBuilt, type Served, serve } from './testing/served.js'
+import { beginStream, chunk, ROLE, type StubUpstream, startStub } from './testing/stub-upstream.js'
+
+const ADMIN = 'key-of-the-admin'
+const LIMITED = 'key-of-the-limited'
+/** Of the limited tenant, in a minute. */
+const LIMIT = 10
+
+let folder = ''
+let served: Served | undefined
+const ups: { close(): Promise<void> }[] = []
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'refrain-cluster-'))
+})
+
+afterEach(async () => {
+  await served?.end('SIGKILL')
+  await Promise.all(ups.splice(0).map((up) => up.close()))
+  rmSync(folder, { recursive: true, force: true })
+  served = undefined
+})
+
+async function mocks(count: number): Promise<MockUpstream[]> {
+  const started = await Promise.all(Array.from({ length: count }, () => mockUpstream({ rate: 200_000 })))
+  ups.push(...started)
+  return started
+}
+
+async function stub(): Promise<StubUpstream> {
+  const started = await startStub()
+  ups.push({ close: () => started.kill() })
+  return started
+}
+
+function configOf(urls: readonly string[]): string {
+  const file = join(folder, 'config.yaml')
+  const tenants = `tenants: [{ name: all, key: ${ADMIN}, admin: true }, { name: some, key: ${LIMITED}, requestsPerMinute: ${LIMIT} }]`
+  writeFileSync(file, `backends: [${urls.map((url) => `{ url: "${url}", kind: vllm }`).join(', ')}]\n${tenants}\n`)
+  return file
+}
+
+async function open(processes: number, urls: readonly string[]): Promise<Served> {
+  const args = ['--config', configOf(urls), '--data-dir', join(folder, 'data'), '--processes', String(processes)]
+  served = await serve(args)
+  await everywhere(processes, async () => (await call('GET', '/ready')).status === 200)
+  return served
+}
+
+/** In each process: new connections come to one after the other. */
+async function everywhere(processes: number, holds: () => Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 2 * processes; i++) await until(holds)
+}
+
+interface Called {
+  readonly status: number
+  readonly route: string
+  readonly text: string
+  /** It ended before it was whole. */
+  readonly broken: boolean
+}
+
+/** Where the process that answers was found by a connection of its own. */
+function call(method: string, path: string, more: { body?: object; key?: string; session?: string } = {}) {
+  const { body, key = ADMIN, session } = more
+  const agent = new Agent({ keepAlive: false })
+  return new Promise<Called>((resolve, reject) => {
+    const headers = {
+      authorization: `Bearer ${key}`,
+      ...(body && { 'content-type': 'application/json' }),
+      ...(session !== undefined && { 'x-session-id': session }),
+    }
+    const sent = request(`${served?.url}${path}`, { method, headers, agent }, (response: IncomingMessage) => {
+      let text = ''
+      const settle = (broken: boolean) =>
+        resolve({
+          status: response.statusCode ?? 0,
+          route: String(response.headers['x-refrain-route'] ?? ''),
+          text,
+          broken,
+        })
+      response.on('data', (bytes) => {
+        text += bytes
+      })
+      response.on('end', () => settle(false))
+      response.on('error', () => settle(true))
+    })
+    sent.on('error', reject)
+    sent.end(body && JSON.stringify(body))
+  })
+}
+
+const words = (seed: number, count: number) =>
+  Array.from({ length: count }, (_, i) => ((seed * 7919 + i * i * 31) % 9973).toString(36)).join(' ')
+
+/** A conversation: every turn is asked once the last one is answered. */
+async function converse(session: number, turns: number, named: boolean) {
+  const messages = [
+    { role: 'system', content: words(session % 3, 400) },
+    { role: 'user', content: words(100 + session, 60) },
+  ]
+  const routes: string[] = []
+  for (let turn = 0; turn < turns; turn++) {
+    const body = { model: 'mock', messages, max_tokens: 1 }
+    const called = await call('POST', '/v1/chat/completions', { body, ...(named && { session: `s${session}` }) })
+    if (called.status !== 200) throw new Error(`${called.status} ${called.text}`)
+    routes.push(called.route)
+    messages.push({ role: 'assistant', content: 'a' }, { role: 'user', content: words(1000 + 50 * session + turn, 40) })
+  }
+  return routes
+}
+
+const memberOf = (route: string) => route.split(';')[0] ?? ''
+const pathOf = (id: string) => `/v1/backends/${encodeURIComponent(id)}`
+
+async function metric(name: string): Promise<number> {
+  const { text } = await call('GET', '/metrics')
+  const lines = text.split('\n').filter((line) => line.startsWith(name))
+  return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0)
+}
+
+describe.skipIf(!isBuilt)('several processes (needs npm run build)', () => {
+  test.each([
+    [2, false],
+    [4, true],
+  ])('%s of them send every turn home (named: %s), also under load and after a restart', async (processes, named) => {
+    const servers = await mocks(4)
+    const urls = servers.map(({ url }) => url)
+    await open(processes, urls)
+    const all = await Promise.all(Array.from({ length: 16 }, (_, session) => converse(session, 6, named)))
+    // Whoever does not know of the turn before takes the next one for a new session's.
+    const later = all.flatMap((routes) => routes.slice(1))
+    expect(later.filter((route) => /reason="(new head|overlap|replicated hot head|home is gone)/.test(route))).toEqual(
+      [],
+    )
+    // Of what was sent before nothing is computed again, but a head on as many servers as got it.
+    const computed = servers.reduce((sum, { counts }) => sum + counts.promptTokens - counts.cachedTokens, 0)
+    const sent = servers.reduce((sum, { counts }) => sum + counts.promptTokens, 0)
+    expect(computed / sent).toBeLessThan(0.4)
+    expect(await metric('refrain_requests_total{route="/v1/chat/completions",status="200"')).toBe(16 * 6)
+    expect(await metric('refrain_router_news_total{what="heard"}')).toBeGreaterThan(16 * 6)
+    expect(await metric('refrain_router_news_total{what="bad"}')).toBe(0)
+    expect(await served?.end('SIGTERM')).toBe(0)
+    await open(processes, urls)
+    const again = await Promise.all(Array.from({ length: 16 }, (_, session) => converse(session, 6, named)))
+    if (named)
+      expect(again.map(([route]) => memberOf(route ?? ''))).toEqual(all.map(([route]) => memberOf(route ?? '')))
+  })
+
+  test('what an operator changes in one of them is so in all, and limits hold over all', async () => {
+    const [one, two] = (await mocks(2)) as [MockUpstream, MockUpstream]
+    await open(2, [one.url])
+    const states = async () => {
+      const { text } = await call('GET', '/v1/backends')
+      const { data } = JSON.parse(text) as { data: { id: string; state: string }[] }
+      return data.map(({ id, state }) => `${id} ${state}`).sort()
+    }
+    const isSo = (expected: readonly string[]) => async () =>
+      JSON.stringify(await states()) === JSON.stringify([...expected].sort())
+    expect((await call('POST', '/v1/backends', { body: { url: two.url } })).status).toBe(201)
+    await everywhere(2, isSo([`${one.url} up`, `${two.url} up`]))
+    expect((await call('POST', `${pathOf(one.url)}/drain`)).status).toBe(200)
+    await everywhere(2, isSo([`${one.url} draining`, `${two.url} up`]))
+    // One that is started anew knows of it.
+    process.kill(childrenOf(served?.pid as number)[0] as number, 'SIGKILL')
+    await until(() => childrenOf(served?.pid as number).length === 2)
+    await everywhere(2, isSo([`${one.url} draining`, `${two.url} up`]))
+    expect((await call('POST', `${pathOf(one.url)}/undrain`)).status).toBe(200)
+    expect((await call('DELETE', pathOf(two.url))).status).toBe(200)
+    await everywhere(2, isSo([`${one.url} up`]))
+    configOf([one.url, two.url])
+    process.kill(served?.pid as number, 'SIGHUP')
+    await everywhere(2, isSo([`${one.url} up`, `${two.url} up`]))
+
+    const body = { model: 'mock', messages: [{ role: 'user', content: 'x' }] }
+    await call('POST', '/v1/chat/completions', { body, session: 'gone' })
+    await until(async () => (await call('DELETE', '/v1/sessions/gone/route')).status === 200)
+    await everywhere(2, async () => (await call('DELETE', '/v1/sessions/gone/route')).status === 404)
+
+    const statuses: number[] = []
+    for (let i = 0; i < 3 * LIMIT; i++) {
+      statuses.push((await call('POST', '/v1/chat/completions', { body, key: LIMITED })).status)
+    }
+    const passed = statuses.filter((status) => status === 200).length
+    expect(new Set(statuses)).toEqual(new Set([200, 429]))
+    // While one batch is on its way another process may let one more in; and a minute's share comes back meanwhile.
+    expect(passed).toBeGreaterThanOrEqual(LIMIT)
+    expect(passed).toBeLessThanOrEqual(LIMIT + 5)
+  })
+
+  test('one that is killed breaks its own streams only, and is started again; all end with their owner', async () => {
+    const up = await stub()
+    const count = 8
+    const held: (() => void)[] = []
+    up.answer = (_request, response) => {
+      beginStream(response)
+      response.write(ROLE + chunk({ content: 'one ' }))
+      held.push(() => {
+        response.end(`${chunk({ content: 'two' })}${chunk({}, 'stop')}data: [DONE]\n\n`)
+      })
+    }
+    const { pid } = await open(2, [up.url])
+    const body = { model: 'm', stream: true, messages: [{ role: 'user', content: 'x' }] }
+    const streams = Array.from({ length: count }, (_, i) =>
+      call('POST', '/v1/chat/completions', { body, session: `s${i}` }).catch(() => 'reset' as const),
+    )
+    await until(() => held.length === count)
+    const before = childrenOf(pid)
+    expect(before).toHaveLength(2)
+    process.kill(before[0] as number, 'SIGKILL')
+    await until(() => up.aborted > 0)
+    for (const release of held) release()
+    const ends = await Promise.all(streams)
+    const whole = ends.filter((end) => end !== 'reset' && !end.broken && end.text.endsWith('data: [DONE]\n\n'))
+    const broken = ends.filter((end) => end === 'reset' || end.broken)
+    expect(whole.length + broken.length).toBe(count)
+    expect(Math.min(whole.length, broken.length)).toBeGreaterThan(0)
+    for (const end of broken) if (end !== 'reset') expect(end.text).not.toContain('[DONE]')
+
+    await until(() => childrenOf(pid).filter((child) => child !== before[0]).length === 2)
+    await everywhere(2, async () => (await call('GET', '/ready')).status === 200)
+    // Nothing of the one that died counts as under way.
+    await everywhere(2, async () => (await call('GET', pathOf(up.url))).text.includes('"in_flight":0'))
+    const after = childrenOf(pid)
+    await served?.end('SIGKILL')
+    await until(() => after.every((child) => !isRunning(child)))
+  })
+
+  test('a connection on its way to one that dies is closed, not kept waiting', async () => {
+    const [up] = await mocks(1)
+    const { pid } = await open(2, [up?.url as string])
+    const [victim] = childrenOf(pid) as [number]
+    process.kill(victim, 'SIGSTOP')
+    const calls = Array.from({ length: 4 }, () =>
+      call('GET', '/health').then(
+        ({ status }) => status,
+        () => 'closed',
+      ),
+    )
+    const settled: unknown[] = []
+    for (const each of calls) void each.then((end) => settled.push(end))
+    // Those that came to the other one were answered.
+    await until(() => settled.length === 3)
+    process.kill(victim, 'SIGKILL')
+    expect((await Promise.all(calls)).toSorted()).toEqual([200, 200, 200, 'closed'])
+  })
+
+  test('a drain lets streams end, in all of them', async () => {
+    const up = await stub()
+    const held: (() => void)[] = []
+    up.answer = (_request, response) => {
+      beginStream(response)
+      response.write(ROLE + chunk({ content: 'one ' }))
+      held.push(() => {
+        response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`)
+      })
+    }
+    await open(2, [up.url])
+    const body = { model: 'm', stream: true, messages: [{ role: 'user', content: 'x' }] }
+    const streams = Array.from({ length: 4 }, () => call('POST', '/v1/chat/completions', { body }))
+    await until(() => held.length === 4)
+    const ended = served?.end('SIGTERM')
+    await until(() => served?.log().includes('draining') === true)
+    for (const release of held) release()
+    for (const { text } of await Promise.all(streams)) expect(text.endsWith('data: [DONE]\n\n')).toBe(true)
+    expect(await ended).toBe(0)
+  })
+
+  test('what keeps one from starting ends the whole, as it would one alone', async () => {
+    const [up] = await mocks(1)
+    const { url } = await open(2, [up?.url as string])
+    const args = ['--workers', up?.url as string, '--processes', '2', '--data-dir', join(folder, 'other')]
+    await expect(serve([...args, '--port', new URL(url).port])).rejects.toThrow(/code 2.*EADDRINUSE/s)
+    await expect(serve(['--processes', '2', '--scripted'])).rejects.toThrow(/code 2.*fleet\.processes/s)
+  })
+})
