@@ -313,6 +313,8 @@ function askForKey(message, code) {
     },
     el('h2', { text: 'A key, please' }),
     el('label', { for: 'key', text: 'This server asks for an API key: one of tenants[].key in its config.' }),
+    // Keepers of passwords look for a name.
+    el('input', { type: 'text', autocomplete: 'username', value: 'refrain', hidden: true, 'aria-hidden': 'true' }),
     el('div', { class: 'key-line' }, input, el('button', { type: 'submit', text: 'Open' })),
     wasWrong && el('p', { class: 'bad', text: `${message}.` }),
     el('p', {

@@ -233,6 +233,9 @@ class Drawing {
     this.canvas = canvas
   }
 
+  /** Several tenants' prefixes are there. */
+  hasOwners = false
+
   get weight() {
     return this.top.reduce((sum, { weight }) => sum + weight, 0)
   }
@@ -254,6 +257,7 @@ class Drawing {
       placed.hiddenWeight = Math.min(placed.node.hidden.branches, Math.max(1, shown))
       placed.weight = Math.max(1, shown + (placed.node.hidden.branches > 0 ? placed.hiddenWeight : 0))
     }
+    this.hasOwners = new Set(this.top.map(({ node }) => node.tenant)).size > 1
     this.at = this.at && byId.get(this.at.node.id)
     this.focus = this.focus && byId.get(this.focus.node.id)
     this.byId = byId
@@ -341,7 +345,8 @@ class Drawing {
     }
     if (w < LABEL_PX || h < 13) return
     const shared = children.length + node.hidden.branches > 1 || node.sessions > 1
-    const text = `${count(node.tokens)}${shared && node.sessions > 0 ? ` · ${plural(node.sessions, 'session')}` : ''}`
+    const owner = this.hasOwners && node.tenant !== undefined ? `${node.tenant} · ` : ''
+    const text = `${owner}${count(node.tokens)}${shared && node.sessions > 0 ? ` · ${plural(node.sessions, 'session')}` : ''}`
     context.fillStyle = /** @type {string} */ (inks['text'])
     context.save()
     context.beginPath()
