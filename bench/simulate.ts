@@ -7,29 +7,9 @@
 
 import { referencesOf } from '../src/simulate/references.js'
 import { simulate } from '../src/simulate/simulate.js'
-import { seeded } from '../src/testing/random.js'
-import type { TraceRequest } from '../src/trace/trace.js'
+import { agentTrace } from '../src/testing/agent-trace.js'
 
 const wanted = Number(process.argv[2] ?? 1_000_000)
-
-function sessions(references: number): TraceRequest[] {
-  const random = seeded(8).next
-  const open = Array.from({ length: 16 }, (_, i) => ({ id: i, turn: 0, blocks: [] as number[] }))
-  const requests: TraceRequest[] = []
-  let name = 1000
-  for (let count = 0, at = 0; count < references; at++) {
-    const session = open[Math.floor(random() * open.length)]!
-    if (session.turn === 20) Object.assign(session, { id: session.id + open.length, turn: 0, blocks: [] })
-    if (session.turn === 0) session.blocks.push(...Array.from({ length: 180 }, (_, i) => i))
-    for (let more = 4 + Math.floor(random() * 16); more > 0; more--) session.blocks.push(name++)
-    const blocks = [...session.blocks]
-    const promptTokens = 64 * blocks.length + 1
-    const turn = ++session.turn
-    requests.push({ at, session: String(session.id), turn, promptTokens, outputTokens: 100, blocks, scope: 0 })
-    count += blocks.length
-  }
-  return requests
-}
 
 interface Timed<T> {
   readonly value: T
@@ -45,7 +25,8 @@ async function timed<T>(work: () => T | Promise<T>): Promise<Timed<T>> {
   return { value, wallMs: Math.round(performance.now() - start), cpuMs: Math.round((user + system) / 1000) }
 }
 
-const trace = { name: 'seeded', blockTokens: 64, requests: sessions(wanted) }
+const shape = { sessions: 16, turns: 20, headBlocks: 180, added: [4, 19], seed: 8 } as const
+const trace = agentTrace({ ...shape, references: wanted })
 const chains = await timed(() => referencesOf(trace))
 const { hashes, requests, count } = chains.value
 const plain = await timed(() => {

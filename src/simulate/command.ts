@@ -70,7 +70,8 @@ export async function simulateCommand(
     given.fleets.flatMap((fleet) =>
       disks.flatMap((diskBlocks) =>
         memory.map((memoryBlocks) => ({
-          ...{ evictor, memoryBlocks, ...(diskBlocks !== undefined && { diskBlocks }), ...fleet },
+          ...{ evictor, memoryBlocks, ...fleet },
+          ...(diskBlocks !== undefined && { diskBlocks, ...segmentsOf(diskBlocks, blockBytes) }),
         })),
       ),
     ),
@@ -141,6 +142,12 @@ function fleetsOf({ backends: text, router }: SimulateFlags): Pick<SimulationOpt
   const unknown = names.find((name) => !ROUTERS.includes(name as RouterName))
   if (unknown !== undefined) throw new UsageError(`--router: '${unknown}' is none of ${ROUTERS.join(', ')}`)
   return names.map((name) => ({ backends, router: name as RouterName }))
+}
+
+/** As the disk tier cuts a disk of so many bytes: files of 256 MB, and not too few or many. */
+function segmentsOf(blocks: number, blockBytes: number | undefined): { readonly diskSegments?: number } {
+  if (blockBytes === undefined) return {}
+  return { diskSegments: Math.min(256, Math.max(8, Math.ceil((blocks * blockBytes) / (256 * 2 ** 20)))) }
 }
 
 function evictorsOf({ evictor = USUAL_EVICTOR }: SimulateFlags): string[] {

@@ -17,6 +17,8 @@ export interface SimulationOptions {
   readonly memoryBlocks: number
   /** Blocks on disk, of each backend; absent: no disk. */
   readonly diskBlocks?: number
+  /** Files that a disk is split into, as its block's bytes have it; absent: 64. */
+  readonly diskSegments?: number
   /** A kind of cache/evictor. */
   readonly evictor: string
   /** Absent: one. */
@@ -65,8 +67,7 @@ export type SeenRequest = (index: number, hits: number, ttftMs: number) => void
 
 /** Turns that are told apart. */
 const MOST_TURNS = 32
-/** Segments that a disk is split into. */
-const SEGMENTS = 64
+const USUAL_SEGMENTS = 64
 const FEWEST_DISK_BLOCKS = 8
 /** Tokens a second of a backend, where nothing is said: a large model on one accelerator. */
 export const USUAL_RATE = 8000
@@ -96,20 +97,21 @@ export async function simulate(
   }
 }
 
-async function openCache({ memoryBlocks, diskBlocks, evictor }: SimulationOptions): Promise<ErasableKvCache> {
+async function openCache(options: SimulationOptions): Promise<ErasableKvCache> {
+  const { memoryBlocks, diskBlocks, diskSegments = USUAL_SEGMENTS, evictor } = options
   return await openKvCache(
     {
       ...{ blockBytes: 0, memoryBytes: 0, memoryBlocks, evictor, restore: 'always' as const },
-      ...(diskBlocks !== undefined && { disk: diskOf(diskBlocks) }),
+      ...(diskBlocks !== undefined && { disk: diskOf(diskBlocks, diskSegments) }),
     },
     { clock: stillClock, files: memoryFiles() },
   )
 }
 
-function diskOf(blocks: number): DiskOptions {
+function diskOf(blocks: number, segments: number): DiskOptions {
   if (blocks < FEWEST_DISK_BLOCKS)
     throw new RangeError(`a disk of ${blocks} blocks is too small: ${FEWEST_DISK_BLOCKS} at least`)
-  const records = Math.max(1, Math.floor(blocks / SEGMENTS))
+  const records = Math.max(1, Math.floor(blocks / segments))
   const segmentBytes = records * recordBytes(0) + SEGMENT_HEADER_BYTES
   const capacityBytes = blocks * recordBytes(0) + Math.ceil(blocks / records) * SEGMENT_HEADER_BYTES
   return { folder: '/simulated', capacityBytes, segmentBytes, keepFreeBytes: 0 }
