@@ -13,9 +13,11 @@ import { parseLifecycle } from './session/compaction/lifecycle.js'
 import type { SessionPorts } from './session/contract.js'
 import type { SessionLog } from './session/log/contract.js'
 import { openSessionLog } from './session/log/index.js'
+import { policyUrl } from './session/policy-url.js'
 import type { ReplyStore } from './session/replies.js'
 import type { SessionFactsTable } from './session/session-facts.js'
 import { createSessions, type LoggedSessions } from './session/sessions.js'
+import { SourcePolicy } from './session/sources.js'
 
 export interface SessionParts {
   readonly log: SessionLog
@@ -34,11 +36,13 @@ export interface SessionParts {
 }
 
 /** Undefined: sessions are not logged. @throws ConfigError with a sentence for the operator. */
-export async function openLog({ sessions, backend, dataDir }: Config): Promise<SessionLog | undefined> {
+export async function openLog(
+  { sessions, backend, dataDir }: Config,
+  workerUrl = new URL('./session/log/sqlite-worker.js', import.meta.url),
+): Promise<SessionLog | undefined> {
   const { log } = sessions
   // The scripted backend is for tests: what it says need not outlive it.
   const store = log.store === 'auto' ? (backend.kind === 'embedded' ? 'sqlite' : 'memory') : log.store
-  const workerUrl = new URL('./session/log/sqlite-worker.js', import.meta.url)
   try {
     return await openSessionLog({ ...log, store }, { dataDir, workerUrl })
   } catch (error) {
@@ -49,8 +53,11 @@ export async function openLog({ sessions, backend, dataDir }: Config): Promise<S
 
 export function loggedSessions(config: Config, parts: SessionParts): LoggedSessions {
   const { open, forks, builtInRounds, memoryTokens } = config.sessions.log
+  const { unknown, policyUrl: url, policyMs: timeoutMs, policyTtlMs, policyFault } = config.sessions.sources
+  const ask = url === undefined ? undefined : policyUrl({ url, timeoutMs })
   return createSessions({
     log: parts.log,
+    sources: new SourcePolicy({ unknown, policyFault, policyTtlMs }, { log: parts.log, ask }),
     ports: portsOf(config, parts),
     lifecycle: lifecycleOf(config, parts.lifecycle),
     idleMs: config.cache.idleMs,

@@ -48,6 +48,8 @@ export interface ComposeOptions {
   readonly record?: string
   /** Tests: answers of the scripted backend. */
   readonly script?: ScriptedDeps['script']
+  /** Tests: the session log's thread, built from the sources. */
+  readonly logWorker?: URL
 }
 
 export interface Program {
@@ -72,7 +74,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const recorder = options.record === undefined ? undefined : await openRecorder({ folder: options.record, clock })
   const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
-  const log = await openLog(config)
+  const log = await openLog(config, options.logWorker)
   const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
   const roots = rootsOf(root)
   const facts = createSessionFacts({ ...config.sessions, clock })

@@ -7,19 +7,24 @@ import { RefrainError } from '../core/errors.js'
 import type { SessionPorts, SourceView } from './contract.js'
 import type { SessionLog } from './log/contract.js'
 import type { OpenSession, OpenSessions, Whose } from './open-session.js'
+import { planRevocation } from './revocation-plan.js'
+import type { SourcePolicy } from './sources.js'
 
 export interface ErasureDeps {
   readonly log: SessionLog
   readonly open: OpenSessions
   readonly ports: SessionPorts
+  readonly sources: SourcePolicy
 }
 
 export class Erasure {
   readonly #log: SessionLog
   readonly #open: OpenSessions
   readonly #ports: SessionPorts
+  readonly #sources: SourcePolicy
 
-  constructor({ log, open, ports }: ErasureDeps) {
+  constructor({ log, open, ports, sources }: ErasureDeps) {
+    this.#sources = sources
     this.#log = log
     this.#open = open
     this.#ports = ports
@@ -43,6 +48,7 @@ export class Erasure {
     await this.#eraseBlocks({ tenant })
     await this.#ports.forget({ tenant })
     await this.#log.erase({ tenant })
+    this.#sources.forget(tenant)
     for (const open of await this.#open.inMemory({ tenant })) this.#open.forget(open.whose)
   }
 
@@ -54,19 +60,31 @@ export class Erasure {
       await open.interrupt(new RefrainError('source_revoked', `the source '${source}' was revoked`))
       const hold = open.hold()
       try {
-        const layer = cleanLayer(open, source)
-        const cleaned = layer !== undefined && { cleanLayer: layer }
-        await open.append([{ body: { kind: 'revocation', sources: [source], ...cleaned } }])
-        await this.#log.eraseEvents(open.whose, { positions: [], locators: taintedLocators(open, source) })
-        // What it shares with forks is in their hands too, and they rest on the source as it does.
-        await this.#eraseBlocks({ ...open.whose, which: 'all' })
-        await this.#ports.revoked(open.whose)
-        told.push({ session, ...cleaned })
+        const cleanLayer = await this.revokeHeld(open, [source])
+        told.push({ session, ...(cleanLayer !== undefined && { cleanLayer }) })
       } finally {
         hold.release()
       }
     }
     return told
+  }
+
+  /** The same of one session, which is held. The newest layer that rests on none of what is revoked. */
+  async revokeHeld(open: OpenSession, sources: readonly string[]): Promise<string | undefined> {
+    const { whose, fold } = open
+    const revoked = new Set([...sources, ...(fold.policy?.revoked ?? [])])
+    const shared = fold.shared.size === 0 ? [] : await this.#log.sharedMemory(whose.tenant)
+    const plan = planRevocation(open.events, revoked, shared)
+    const { cleanLayer, locators } = plan
+    const cleaned = cleanLayer !== undefined && { cleanLayer }
+    await open.append([{ body: { kind: 'revocation', sources: [...sources].sort(), ...cleaned } }])
+    await this.#log.eraseEvents(whose, { positions: [], locators })
+    for (const block of shared.filter(({ id }) => plan.shared.includes(id)))
+      await this.#log.setSharedMemory(whose.tenant, { ...block, value: '', sources: [] })
+    // What it shares with forks is in their hands too, and they rest on the source as it does.
+    await this.#eraseBlocks({ ...whose, which: 'all' })
+    await this.#ports.revoked(whose)
+    return cleanLayer
   }
 
   async #end(whose: { readonly tenant: string; readonly session?: string }, why: string): Promise<void> {
@@ -81,16 +99,4 @@ export class Erasure {
     const hashes = names.map((name) => Buffer.from(name).toString('hex') as BlockHash)
     if (hashes.length > 0) await this.#ports.eraseBlocks(hashes)
   }
-}
-
-/** The newest layer that does not rest on the source. */
-function cleanLayer({ events }: OpenSession, source: string): string | undefined {
-  const found = events.findLast(({ body, sources }) => body.kind === 'layer' && !sources.includes(source))
-  return found?.body.kind === 'layer' ? found.body.id : undefined
-}
-
-function taintedLocators({ events }: OpenSession, source: string): readonly string[] {
-  return events.flatMap(({ body, sources }) =>
-    body.kind === 'tool_result' && body.spilled !== undefined && sources.includes(source) ? [body.spilled.locator] : [],
-  )
 }

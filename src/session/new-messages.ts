@@ -26,7 +26,10 @@ export function newMessages(asked: GenerateRequest, fold: SessionFold): NewMessa
   const headEnd = turnAt < 0 ? messages.length : turnAt
   const system = messages.slice(0, headEnd).map(({ content }) => content)
   return {
-    head: headOf({ system, tools: prompt.tools }, fold.head, logged?.apply),
+    head:
+      logged?.wholeHead === true
+        ? wholeHead({ system, tools: prompt.tools }, fold.head)
+        : headOf({ system, tools: prompt.tools }, fold.head, logged?.apply),
     bodies: messages.slice(headEnd).flatMap(bodiesOf),
   }
 }
@@ -55,6 +58,13 @@ function headOf(sent: SentHead, has: AskedHead, apply: HeadEvent['apply'] | unde
     ...(isNewSystem && { system }),
     ...(isNewTools && { tools: [...sent.tools, ...ours] }),
   }
+}
+
+/** The head as it is sent, absent parts too. */
+function wholeHead({ system: sent, tools }: SentHead, has: AskedHead): HeadEvent | undefined {
+  const system = sent.join('\n\n')
+  if (system === has.system && isSameTools(tools, has.tools)) return undefined
+  return { kind: 'head', apply: 'now', system, tools }
 }
 
 function isSameTools(a: readonly ToolDefinition[], b: readonly ToolDefinition[]): boolean {

@@ -24,6 +24,10 @@ export class SessionFold {
   readonly openCalls = new Map<string, { readonly name: string; readonly position: number }>()
   /** Events' names by their clients -> position. */
   readonly keys = new Map<string, number>()
+  /** Sources that were revoked, what was made of them erased. */
+  readonly gone = new Set<string>()
+  /** All that its events rest on. */
+  readonly sources = new Set<string>()
   /** By label. */
   readonly memory = new Map<string, MemoryBlock>()
   /** Messages that no finished turn answered yet. */
@@ -39,6 +43,7 @@ export class SessionFold {
 
   add(event: SessionEvent): void {
     const { body, position } = event
+    for (const source of event.sources) this.sources.add(source)
     if (body.key !== undefined) this.keys.set(body.key, position)
     this.chars += weightOf(body)
     switch (body.kind) {
@@ -51,6 +56,7 @@ export class SessionFold {
         break
       case 'policy':
         this.policy = body.snapshot
+        for (const source of this.gone) if (!body.snapshot.revoked.includes(source)) this.gone.delete(source)
         break
       case 'usage':
         this.usage = body
@@ -67,6 +73,7 @@ export class SessionFold {
         break
       case 'reset':
       case 'revocation':
+        if (body.kind === 'revocation') for (const source of body.sources) this.gone.add(source)
         this.boundaryAt = position
         this.unanswered = []
         break

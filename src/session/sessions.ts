@@ -32,8 +32,9 @@ import { Erasure } from './erasure.js'
 import type { SessionLog } from './log/contract.js'
 import { checkResults } from './new-messages.js'
 import { type OpenSession, OpenSessions } from './open-session.js'
-import { settledPolicy } from './policy.js'
+import { currentPolicy, settledPolicy } from './policy.js'
 import { createResponseStore } from './response-store.js'
+import { shareEdits } from './shared-memory.js'
 import { storedResult } from './stored-result.js'
 import { type TurnDeps, type TurnOptions, Turns } from './turns.js'
 
@@ -44,7 +45,7 @@ export interface SessionOptions extends TurnOptions {
   readonly forks: number
 }
 
-export interface SessionDeps extends Pick<TurnDeps, 'log' | 'ports'> {
+export interface SessionDeps extends Pick<TurnDeps, 'log' | 'ports' | 'sources'> {
   readonly lifecycle: Lifecycle
   /** Config cache.idleMs */
   readonly idleMs: number
@@ -59,12 +60,19 @@ export interface LoggedSessions {
 export function createSessions(deps: SessionDeps): LoggedSessions {
   const open = new OpenSessions(deps.log, deps.options.open)
   const compacting = new Compacting(deps)
-  const turns = new Turns({ ...deps, compacting, sessions: open })
-  return { sessions: new AllSessions(deps, open, compacting), turns }
+  const erasure = new Erasure({ ...deps, open })
+  const turns = new Turns({ ...deps, compacting, erasure, sessions: open })
+  return { sessions: new AllSessions(deps, { open, compacting, erasure }), turns }
 }
 
 /** Kinds of events that may come while a turn runs: the context is the same with them. */
 const BESIDE_A_TURN: readonly string[] = ['attempt', 'layer']
+
+interface Parts {
+  readonly open: OpenSessions
+  readonly compacting: Compacting
+  readonly erasure: Erasure
+}
 
 class AllSessions implements Sessions {
   readonly responses: ResponseStore
@@ -75,13 +83,13 @@ class AllSessions implements Sessions {
   readonly #erasure: Erasure
   readonly #compacting: Compacting
 
-  constructor(deps: SessionDeps, open: OpenSessions, compacting: Compacting) {
+  constructor(deps: SessionDeps, { open, compacting, erasure }: Parts) {
     this.#compacting = compacting
     this.#deps = deps
     this.#log = deps.log
     this.#ports = deps.ports
     this.#open = open
-    this.#erasure = new Erasure({ log: deps.log, open, ports: deps.ports })
+    this.#erasure = erasure
     this.responses = createResponseStore({
       open: (whose) => open.open(whose),
       create: (tenant, model) => this.create(tenant, { model, tools: [], builtIns: [], events: [] }),
@@ -137,9 +145,11 @@ class AllSessions implements Sessions {
         open.fold,
         'events',
       )
-      await this.#rememberShared(open, fresh)
+      this.#checkMemories(open, fresh)
       const taken = await this.#compacting.takeIn(open, fresh)
-      return [...before, ...(await open.append(taken, before.length > 0 ? undefined : expected))]
+      const appended = await open.append(taken, before.length > 0 ? undefined : expected)
+      await shareEdits(this.#log, appended)
+      return [...before, ...appended]
     } finally {
       hold?.release()
     }
@@ -154,10 +164,9 @@ class AllSessions implements Sessions {
 
   async context(tenant: Tenant, id: string, turn?: number): Promise<ContextView> {
     const open = await this.#opened(tenant, id)
-    const { retention } = this.#ports.model(open.record.model)
-    const policy = turn === undefined ? await this.#policyNow(open, retention) : undefined
-    const grants = await this.#log.grants(tenant.name)
-    const revoked = grants.flatMap(({ source, state }) => (state === 'revoked' ? [source] : []))
+    const now = await currentPolicy(open, this.#policyDeps(open))
+    const policy = turn === undefined ? now : undefined
+    const { revoked } = now
     return contextView(open, { ports: this.#ports, policy, turn, revoked, mayAudit: tenant.admin })
   }
 
@@ -188,7 +197,7 @@ class AllSessions implements Sessions {
     const open = await this.#opened(tenant, id)
     const hold = open.hold(signal)
     try {
-      const policy = await this.#policyNow(open, this.#ports.model(open.record.model).retention)
+      const policy = await settledPolicy(open, this.#policyDeps(open))
       const how = { trigger: 'api', policy, signal: hold.signal, ...(strategy !== undefined && { strategy }) } as const
       const isShorter = await this.#compacting.relieve(open, how)
       const event = open.events.findLast(({ body }) => body.kind === 'compaction')
@@ -251,20 +260,20 @@ class AllSessions implements Sessions {
     const open = await this.#opened(tenant, id)
     const found = await storedResult(open, this.#log, locator)
     if (found === undefined) throw new RefrainError('not_found', `no result is stored under '${locator.slice(0, 128)}'`)
-    const revoked = (await this.#log.grants(tenant.name)).filter(({ state }) => state === 'revoked')
-    const tainted = revoked.find(({ source }) => found.sources.includes(source))
+    const verdicts = await this.#deps.sources.verdicts(tenant.name, found.sources)
+    const tainted = found.sources.find((source) => verdicts[source] === 'revoked')
     if (tainted !== undefined && !tenant.admin)
-      throw new RefrainError('source_revoked', `it rests on the source '${tainted.source}', which was revoked`)
+      throw new RefrainError('source_revoked', `it rests on the source '${tainted}', which was revoked`)
     return found
   }
 
   sources(tenant: Tenant): Promise<readonly SourceGrant[]> {
-    return this.#log.grants(tenant.name)
+    return this.#deps.sources.grants(tenant.name)
   }
 
   async setSource(tenant: Tenant, source: string, state: SourceGrant['state']): Promise<SourceView> {
     const grant: SourceGrant = { source, state, at: Date.now() }
-    const ids = await this.#log.setGrant(tenant.name, grant)
+    const ids = await this.#deps.sources.set(tenant.name, grant)
     const sessions = state === 'revoked' ? await this.#erasure.revoke(tenant.name, source, ids) : []
     return { ...grant, sessions }
   }
@@ -290,10 +299,9 @@ class AllSessions implements Sessions {
     return this.#open.open({ tenant: tenant.name, session: id })
   }
 
-  #policyNow(open: OpenSession, retention: string) {
-    return open.isHeld && open.fold.policy !== undefined
-      ? open.fold.policy
-      : settledPolicy(open, { log: this.#log, retention })
+  #policyDeps({ record }: OpenSession) {
+    const { log, sources } = this.#deps
+    return { log, sources, retention: this.#ports.model(record.model).retention }
   }
 
   #stateOf(open: OpenSession): SessionState {
@@ -302,16 +310,12 @@ class AllSessions implements Sessions {
     return { ...record, usedAt, position, turns: fold.turns, events: events.length, busy: isHeld }
   }
 
-  /** Values that several sessions see are kept for all; what is too long is refused. */
-  async #rememberShared(open: OpenSession, events: readonly NewEvent[]): Promise<void> {
+  /** @throws RefrainError `memory_limit`. */
+  #checkMemories(open: OpenSession, events: readonly NewEvent[]): void {
     for (const { body } of events) {
-      if (body.kind !== 'memory') continue
-      const { label, value, shared: id } = body
-      const limitTokens = body.limitTokens ?? open.fold.memory.get(label)?.limitTokens
-      const limits = limitTokens !== undefined && { limitTokens }
-      if (value !== undefined) this.#checkMemory(open.record.model, { value, ...limits })
-      if (id === undefined || value === undefined) continue
-      await this.#log.setSharedMemory(open.record.tenant, { id, label, value, ...limits })
+      if (body.kind !== 'memory' || body.value === undefined) continue
+      const limitTokens = body.limitTokens ?? open.fold.memory.get(body.label)?.limitTokens
+      this.#checkMemory(open.record.model, { value: body.value, ...(limitTokens !== undefined && { limitTokens }) })
     }
   }
 

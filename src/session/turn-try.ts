@@ -9,7 +9,7 @@ import type { GenerateRequest, Prompt } from '../core/request.js'
 import { builtInNames } from './built-ins.js'
 import type { CompiledContext } from './compile/contract.js'
 import type { Sending, TurnTry } from './contract.js'
-import type { EventBody, NewEvent, PolicySnapshot, TurnEvent, UsageEvent } from './log/event.js'
+import type { EventBody, NewEvent, PolicySnapshot, SessionEvent, TurnEvent, UsageEvent } from './log/event.js'
 import type { OpenSession } from './open-session.js'
 import { TurnAnswer } from './turn-answer.js'
 
@@ -23,6 +23,8 @@ export interface TryDeps {
   shown(prompt: Chat): Chat
   /** Says which blocks are the session's, so that they can be erased with it. */
   noteBlocks(hashes: readonly string[]): Promise<void>
+  /** Edits of memory that several sessions see are kept for all. */
+  share(events: readonly SessionEvent[]): Promise<void>
   /** Results of calls that the server runs itself. */
   runBuiltIns(bodies: readonly EventBody[]): Promise<readonly NewEvent[]>
 }
@@ -93,7 +95,7 @@ export class LoggedTry implements TurnTry {
   }
 
   async #keep(finish: Finish): Promise<void> {
-    const { open, noteBlocks, runBuiltIns } = this.#deps
+    const { open, noteBlocks, runBuiltIns, share } = this.#deps
     const { turn, answer } = this
     const sent = this.#sent
     if (turn === undefined || sent === undefined) throw new Error('an answer to what was not sent')
@@ -110,7 +112,7 @@ export class LoggedTry implements TurnTry {
     const bodies = answer.bodies()
     const results = await runBuiltIns(bodies)
     await noteBlocks(sent.blocks(answer.ids))
-    await open.append([...bodies.map((body) => ({ body })), ...results, { body: usage }])
+    await share(await open.append([...bodies.map((body) => ({ body })), ...results, { body: usage }]))
     this.finish = finish
   }
 }

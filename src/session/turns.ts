@@ -10,11 +10,14 @@ import { Rounds } from './built-in-rounds.js'
 import { runBuiltIn } from './built-ins.js'
 import type { Compacting } from './compacting.js'
 import type { SessionPorts, TurnPath, TurnRunner } from './contract.js'
+import type { Erasure } from './erasure.js'
 import type { SessionLog } from './log/contract.js'
-import type { AttemptEvent, EventBody, NewEvent } from './log/event.js'
+import type { AttemptEvent, EventBody, NewEvent, SessionEvent } from './log/event.js'
 import { checkChoice, checkResults, isAskedAgain, newMessages } from './new-messages.js'
 import type { OpenSession, OpenSessions } from './open-session.js'
-import { settledPolicy } from './policy.js'
+import { currentPolicy, freshlyRevoked, NO_POLICY, settledPolicy } from './policy.js'
+import { shareEdits } from './shared-memory.js'
+import type { SourcePolicy } from './sources.js'
 import { storedResult } from './stored-result.js'
 import { toldAgain } from './turn-answer.js'
 import { AsideTry, isBuiltIn, LoggedTry } from './turn-try.js'
@@ -33,6 +36,8 @@ export interface TurnDeps {
   readonly sessions: OpenSessions
   readonly ports: SessionPorts
   readonly options: TurnOptions
+  readonly sources: SourcePolicy
+  readonly erasure: Pick<Erasure, 'revokeHeld'>
   readonly compacting: Pick<Compacting, 'takeIn' | 'relieve'>
 }
 
@@ -77,6 +82,7 @@ export class Turns implements TurnRunner {
     const { head, bodies } = newMessages(asked, open.fold)
     const isThere = (key !== undefined && open.fold.keys.has(key)) || isAskedAgain(bodies, open.fold)
     if (!isThere) checkResults(bodies, open.fold, 'messages')
+    if (head === undefined) checkChoice(asked, open.compile(open.fold.policy ?? NO_POLICY).callable)
     const fresh = isThere
       ? []
       : await this.#deps.compacting.takeIn(
@@ -121,9 +127,8 @@ export class Turns implements TurnRunner {
     asked: GenerateRequest,
     { path, signal, rounds }: { readonly path: TurnPath; readonly signal: AbortSignal; readonly rounds: Rounds },
   ): AsyncGenerator<GenerateEvent, LoggedTry> {
-    const { ports, compacting } = this.#deps
-    const { retention } = ports.model(open.record.model)
-    const policy = await settledPolicy(open, { log: this.#deps.log, retention })
+    const { compacting } = this.#deps
+    const policy = await this.#settled(open)
     await compacting.relieve(open, { trigger: open.fold.compactAsked ? 'tool' : 'pressure', policy, signal })
     for (let isLast = false; ; isLast = true) {
       const attempt = new LoggedTry(asked, { open, policy, ...this.#tryDeps(open, signal) })
@@ -152,11 +157,9 @@ export class Turns implements TurnRunner {
     asked: GenerateRequest,
     { path, signal }: { readonly path: TurnPath; readonly signal: AbortSignal },
   ): AsyncGenerator<GenerateEvent, void> {
-    const { log, ports } = this.#deps
-    const { retention } = ports.model(open.record.model)
-    // A side question writes no event, and so goes by the policy of the last turn unless something was revoked since.
+    // A side question writes no event: while a turn runs it goes by that turn's policy.
     const policy = open.isHeld ? open.fold.policy : undefined
-    const inForce = policy ?? (await settledPolicy(open, { log, retention }))
+    const inForce = policy ?? (await currentPolicy(open, this.#policyDeps(open)))
     const { noteBlocks } = this.#tryDeps(open, signal)
     const attempt = new AsideTry(asked, { open, policy: inForce, noteBlocks })
     yield* path(attempt.request, signal, attempt)
@@ -176,6 +179,7 @@ export class Turns implements TurnRunner {
         )
         open.noted(fresh)
       },
+      share: (events: readonly SessionEvent[]) => shareEdits(log, events),
       runBuiltIns: (bodies: readonly EventBody[]) => this.#runBuiltIns(open, bodies),
     }
   }
@@ -192,22 +196,22 @@ export class Turns implements TurnRunner {
         memoryTokens: options.memoryTokens,
         readChars: options.readChars,
       })
-      await this.#share(open, made)
       events.push(...made)
     }
     return events
   }
 
-  /** A block that several sessions see is theirs too. */
-  async #share(open: OpenSession, events: readonly NewEvent[]): Promise<void> {
-    for (const { body } of events) {
-      if (body.kind !== 'memory' || body.shared === undefined || body.value === undefined) continue
-      const { shared: id, label, value, limitTokens } = body
-      await this.#deps.log.setSharedMemory(open.record.tenant, {
-        ...{ id, label, value },
-        ...(limitTokens !== undefined && { limitTokens }),
-      })
-    }
+  #policyDeps({ record }: OpenSession) {
+    const { log, ports, sources } = this.#deps
+    return { log, sources, retention: ports.model(record.model).retention }
+  }
+
+  /** The policy of now, in the log; what may not be seen any more is erased where it was kept. */
+  async #settled(open: OpenSession) {
+    const deps = this.#policyDeps(open)
+    const fresh = freshlyRevoked(open.fold, await currentPolicy(open, deps))
+    if (fresh.length > 0) await this.#deps.erasure.revokeHeld(open, fresh)
+    return settledPolicy(open, deps)
   }
 
   async #attempted(
