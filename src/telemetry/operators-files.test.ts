@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import type { Program } from '../compose.js'
+import { sharedCounts } from '../compose-sharing.js'
 import {
   type CacheMoved,
   cacheMoved,
@@ -16,9 +17,11 @@ import {
   turnMissed,
 } from '../core/signals.js'
 import type { Reason } from '../explain/contract.js'
+import type { Shared } from '../router/shared.js'
 import { type FleetHouse, fleetHouse } from '../testing/fleet-house.js'
 import { type Query, readQuery } from '../testing/promql.js'
 import { chat, post, scriptedProgram } from '../testing/scripted-program.js'
+import { startMetrics } from './metrics.js'
 
 /** Metrics that neither file looks at, and why not. */
 const LEFT_OUT: Readonly<Record<string, string>> = {}
@@ -51,6 +54,12 @@ beforeAll(async () => {
   const [first] = house.stubs
   await house.post(`/v1/backends/${encodeURIComponent(first?.url ?? '')}/drain`, {})
   tellTheRest()
+  // A store that routers share is nowhere here.
+  const shared = sharedCounts({ counts: { sent: 1, heard: 1, lost: 1, outages: 1 }, isUp: true } as Shared)
+  const fleet = { backends: () => [], slots: () => ({}), shared: () => ({ ...shared, told: 1, heard: 1, bad: 1 }) }
+  const sharing = startMetrics(() => ({ running: 0, waiting: 0 }), { fleet })
+  read((await sharing.scrape()).text)
+  sharing.close()
   read((await embedded.server.app.inject('/metrics')).body)
   read(await (await fetch(`${house.url}/metrics`)).text())
 })
