@@ -46,7 +46,7 @@ function engine(id: string, flags: string): void {
 
 function fleet(id: string, flags: string): void {
   begin(id, flags)
-  const about = { id, backend: 'http://127.0.0.1:8000', routeMs: 0.1, predictedHitTokens: 900 }
+  const about = { id, key: {}, backend: 'http://127.0.0.1:8000', routeMs: 0.1, predictedHitTokens: 900 }
   if (attemptBegun.channel.hasSubscribers) {
     attemptBegun.publish({ ...about, model: 'm', url: about.backend, reason: 'overlap', headers: {} })
   }

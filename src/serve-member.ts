@@ -206,8 +206,8 @@ export function tellBegun(
 ): void {
   if (!attemptBegun.channel.hasSubscribers) return
   const { member, reason, predictedHitTokens } = placement
-  const { url } = remote.options
-  attemptBegun.publish({ id, model, backend: member.id, url, reason, predictedHitTokens, routeMs, headers })
+  const about = { id, key: placement, model, backend: member.id, url: remote.options.url }
+  attemptBegun.publish({ ...about, reason, predictedHitTokens, routeMs, headers })
 }
 
 interface Over {
@@ -222,7 +222,7 @@ export function tellSettled(id: string, placement: MemberPlacement, { routeMs, t
   if (!attemptSettled.channel.hasSubscribers) return
   const { member, predictedHitTokens } = placement
   attemptSettled.publish({
-    ...{ id, backend: member.id, routeMs, ttftMs, predictedHitTokens, outcome: outcomeOf(ending) },
+    ...{ id, key: placement, backend: member.id, routeMs, ttftMs, predictedHitTokens, outcome: outcomeOf(ending) },
     status: ending?.kind === 'whole' ? ending.status : ending?.kind === 'stream' ? 200 : undefined,
     why: ending?.kind === 'fault' ? ending.fault.message : undefined,
     promptTokens: ending?.usage?.promptTokens,

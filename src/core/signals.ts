@@ -62,9 +62,11 @@ export interface PhasesTimed {
   readonly cache: CacheUsage
 }
 
-/** A request of a fleet is about to go to a backend. */
+/** A request of a fleet is about to go to a backend; side questions go several at once. */
 export interface AttemptBegun {
   readonly id: string
+  /** The same object in what is told of its end. */
+  readonly key: object
   readonly model: string
   readonly backend: string
   readonly url: string
@@ -80,6 +82,7 @@ export interface AttemptBegun {
 /** A backend's part of a request is over. */
 export interface AttemptSettled {
   readonly id: string
+  readonly key: object
   readonly backend: string
   readonly routeMs: number
   /** `left`: the client did. */

@@ -221,6 +221,25 @@ describe('a request through a fleet', () => {
     expect((await sent()).filter(({ traceId }) => traceId === PARENT.traceId)).toEqual([])
   })
 
+  test('that asks several side questions at once has a span for each', async () => {
+    const { stubs, post: ask } = await fleet()
+    const tasks = [{ task: 'title' }, { task: 'query' }, { task: 'domain' }]
+    const reply = await ask('/v1/quick', { model: 'm', messages: [{ role: 'user', content: 'x' }], tasks })
+    expect(reply.status).toBe(200)
+    const spans = await sent()
+    const [root] = spans.filter(({ kind }) => kind === 2)
+    expect(root?.attributes['http.route']).toBe('/v1/quick')
+    const attempts = spans.filter(({ kind }) => kind === 3)
+    expect(attempts.length).toBe(stubs.flatMap(({ requests }) => requests).length)
+    expect(attempts.length).toBeGreaterThanOrEqual(3)
+    for (const span of attempts) {
+      expect(span.parentSpanId).toBe(root?.spanId)
+      expect(span.attributes['http.response.status_code']).toBe(200)
+      expect(span.end).toBeLessThanOrEqual((root?.end ?? 0) + 0.1)
+    }
+    expect(new Set(attempts.map(({ spanId }) => spanId)).size).toBe(attempts.length)
+  })
+
   test('whose client leaves ends its span and that of its backend', async () => {
     const { stubs, url } = await fleet()
     for (const stub of stubs) stub.answer = () => undefined
@@ -260,7 +279,7 @@ describe('a collector that is dead', () => {
     collector = await startCollector(how)
     const notes: Note[] = []
     const unsubscribe = note.subscribe((each) => notes.push(each))
-    const tracing = startTrace({ ...options, endpoint: collector.url, delayMs: 10 })
+    const tracing = startTrace({ ...options, endpoint: collector.url, delayMs: 10, closeMs: 300 })
     for (let i = 0; i < 6; i++) {
       tell(1000)
       await new Promise((resolve) => setTimeout(resolve, 5))
@@ -268,7 +287,7 @@ describe('a collector that is dead', () => {
     const closing = performance.now()
     await tracing.close()
     unsubscribe()
-    // CLOSE_MS and what a busy machine adds.
+    // The bound and what a busy machine adds.
     expect(performance.now() - closing).toBeLessThan(6000)
     expect(requestBegun.channel.hasSubscribers).toBe(false)
     for (let tries = 0; collector.open > 0 && tries < 100; tries++)

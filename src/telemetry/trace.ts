@@ -62,8 +62,9 @@ export interface TraceOptions {
   readonly serviceName: string
   readonly version: string
   readonly server: ServerAddress
-  /** Tests. Absent: DELAY_MS. */
+  /** Tests. Absent: DELAY_MS, CLOSE_MS. */
   readonly delayMs?: number
+  readonly closeMs?: number
 }
 
 export interface Tracing {
@@ -108,7 +109,7 @@ export function startTrace(options: TraceOptions): Tracing {
       for (const stop of stops) stop()
       let timer: NodeJS.Timeout | undefined
       const bound = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, CLOSE_MS)
+        timer = setTimeout(resolve, options.closeMs ?? CLOSE_MS)
       })
       // A collector that does not take them was told of when it began.
       await Promise.race([provider.shutdown().catch(() => undefined), bound])
@@ -170,8 +171,8 @@ interface Live {
   /** Of the machine's clock to Unix milliseconds. */
   readonly epoch: number
   readonly startMs: number
-  /** At the backend that it is at. */
-  upstream: Span | undefined
+  /** At the backends that it is at, by attempt. */
+  readonly upstream: Map<object, Span>
 }
 
 class Spans {
@@ -194,7 +195,7 @@ class Spans {
     const options = { kind: SpanKind.SERVER, startTime: startMs }
     const span = this.#tracer.startSpan(spanName(route, ''), options, parent)
     if (span.isRecording()) span.setAttributes(beginning(begun, this.#server))
-    this.#live.set(id, { span, context: trace.setSpan(parent, span), route, epoch, startMs, upstream: undefined })
+    this.#live.set(id, { span, context: trace.setSpan(parent, span), route, epoch, startMs, upstream: new Map() })
   }
 
   settle(settled: RequestSettled): void {
@@ -210,7 +211,7 @@ class Spans {
     span.setAttributes(outcome(settled))
     if (ttftMs !== undefined) span.addEvent('first_token', startMs + ttftMs)
     if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR, ...(error !== undefined && { message: error }) })
-    live.upstream?.end(nowOf(live))
+    for (const upstream of live.upstream.values()) upstream.end(nowOf(live))
     span.end(nowOf(live))
     this.#settled.set(id, live)
     const [oldest] = this.#settled.keys()
@@ -240,15 +241,16 @@ class Spans {
     const routed = { startTime: now - begun.routeMs, attributes: routing(begun) }
     this.#tracer.startSpan('route', routed, live.context).end(now)
     const options = { kind: SpanKind.CLIENT, startTime: now, attributes: attempt(begun, live.route) }
-    live.upstream = this.#tracer.startSpan(spanName(live.route, begun.model), options, live.context)
-    tell(begun, live.upstream)
+    const upstream = this.#tracer.startSpan(spanName(live.route, begun.model), options, live.context)
+    live.upstream.set(begun.key, upstream)
+    tell(begun, upstream)
   }
 
   attempted(settled: AttemptSettled): void {
     const live = this.#live.get(settled.id)
-    const span = live?.upstream
+    const span = live?.upstream.get(settled.key)
     if (live === undefined || span === undefined) return
-    live.upstream = undefined
+    live.upstream.delete(settled.key)
     span.setAttributes(attemptOutcome(settled))
     if (settled.outcome !== 'answered') {
       const message = settled.why ?? failureOf(settled)
