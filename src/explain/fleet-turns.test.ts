@@ -1,6 +1,7 @@
 // What is told of misses in a fleet: by segments, placements and the counts of backends.
 
 import { describe, expect, test } from 'vitest'
+import { type TurnMissed, turnMissed } from '../core/signals.js'
 import type { FleetRouter, Member, MemberPlacement, RouteQuery } from '../router/contract.js'
 import { fleetHouse } from '../testing/fleet-house.js'
 import { saying } from '../testing/stub-upstream.js'
@@ -61,7 +62,11 @@ const placed = (id: string) =>
 
 test('a first turn, and one that goes on from it', () => {
   const house = new House()
+  const told: TurnMissed[] = []
+  const stop = turnMissed.subscribe((each) => told.push(each))
   house.turn(['t', 's', 'u1'], 0)
+  stop()
+  expect(told).toEqual([{ reason: 'first_seen', missedTokens: 600 }])
   expect(house.last()?.miss).toMatchObject({ reason: 'first_seen', missedTokens: 600 })
   house.turn(['t', 's', 'u1', 'a1', 'u2'], 600)
   expect(house.last()).toMatchObject({ turn: 2, promptTokens: 1000, cache: { memory: 600, computed: 400 } })

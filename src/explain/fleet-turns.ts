@@ -2,6 +2,7 @@
 // Stands between the path of a request and its router and hears what the router hears. Invariant: what a backend does not
 // count is not guessed: such a turn has no miss. Bounded by turns, sessions and tenants' sessions; no text of a prompt.
 
+import { turnMissed } from '../core/signals.js'
 import type { FleetRouter, MemberPlacement, RouteOutcome, RouteQuery, SegmentChain } from '../router/contract.js'
 import type { ExplainOptions, MissView, Reason, SessionView, TurnArchive, TurnView, Viewer } from './contract.js'
 import { causesOf } from './costs.js'
@@ -132,6 +133,7 @@ class Turns implements FleetTurns {
     session.reusedTokens += cachedTokens ?? 0
     if (cachedTokens !== undefined) turn.miss = this.#missOf(session, turn, cachedTokens)
     session.missedTokens += turn.miss?.missedTokens ?? 0
+    for (const cause of turn.miss?.causes ?? []) turnMissed.publish(cause)
     if (turn.before !== undefined && turn.before !== session.last) turn.before.segments = undefined
     if (session.last !== turn) turn.segments = undefined
     turn.before = undefined
