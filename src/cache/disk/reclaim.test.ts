@@ -41,6 +41,17 @@ describe('chooseReclaim', () => {
     expect(choose(segments)).toEqual({ path: '/2', copies: ['w9'] })
   })
 
+  test('looks no further into a segment than where it cannot be the one', () => {
+    let asked = 0
+    const counting = (hash: string) => {
+      asked++
+      return worth(hash)
+    }
+    const many = Array.from({ length: 1000 }, () => 'w1')
+    const choice = chooseReclaim([segment(1, ['w1', 'c']), segment(2, many), segment(3, ['c', 'c'])], counting, 2)
+    expect([choice?.segment.path, asked]).toEqual(['/3', 2 + 1 + 2])
+  })
+
   test('copies the most worth first, at most half of what the segment has', () => {
     expect(choose([segment(1, ['w1', 'w3', 'w2', 'c'])], 9)).toEqual({ path: '/1', copies: ['w3', 'w2'] })
     expect(choose([segment(1, ['w1', 'w3', 'p', 'w2'])])).toEqual({ path: '/1', copies: ['p', 'w3'] })

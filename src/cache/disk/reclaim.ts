@@ -19,23 +19,14 @@ export function chooseReclaim(
   worth: (hash: BlockHash) => number,
   copyLimit: number,
 ): Reclaim | undefined {
-  let best: { segment: Segment; useful: { location: Location; worth: number }[] } | undefined
+  let best: { readonly segment: Segment; readonly useful: Useful[] } | undefined
   for (const segment of segments) {
-    const useful = []
-    let pinned = 0
-    for (const location of segment.live.values()) {
-      const value = worth(location.hash)
-      if (value > 0) useful.push({ location, worth: value })
-      if (value === Number.POSITIVE_INFINITY) pinned++
-    }
-    if (pinned > mostCopies(segment, copyLimit)) continue
-    if (
-      best === undefined ||
-      useful.length < best.useful.length ||
-      isOlder(segment, best.segment, useful, best.useful)
-    ) {
-      best = { segment, useful }
-    }
+    // With as many it is not taken: what is left of a large segment need not be looked at.
+    const most = best === undefined ? Number.POSITIVE_INFINITY : best.useful.length + (isOlder(segment, best) ? 1 : 0)
+    const useful = usefulOf(segment, worth, most)
+    if (useful === undefined) continue
+    const pinned = useful.filter((each) => each.worth === Number.POSITIVE_INFINITY).length
+    if (pinned <= mostCopies(segment, copyLimit)) best = { segment, useful }
   }
   if (best === undefined) return undefined
   // Infinity minus infinity is no number: pinned blocks compare as equal.
@@ -50,6 +41,22 @@ function mostCopies(segment: Segment, copyLimit: number): number {
   return Math.min(copyLimit, segment.records >> 1)
 }
 
-function isOlder(a: Segment, b: Segment, usefulA: readonly unknown[], usefulB: readonly unknown[]): boolean {
-  return usefulA.length === usefulB.length && a.header.sequence < b.header.sequence
+interface Useful {
+  readonly location: Location
+  readonly worth: number
+}
+
+/** Undefined: there are `most` or more. */
+function usefulOf(segment: Segment, worth: (hash: BlockHash) => number, most: number): Useful[] | undefined {
+  const useful: Useful[] = []
+  if (most === 0) return undefined
+  for (const location of segment.live.values()) {
+    const value = worth(location.hash)
+    if (value > 0 && useful.push({ location, worth: value }) >= most) return undefined
+  }
+  return useful
+}
+
+function isOlder(segment: Segment, best: { readonly segment: Segment }): boolean {
+  return segment.header.sequence < best.segment.header.sequence
 }

@@ -5,6 +5,8 @@ import type { Priority } from '../../core/request.js'
 import { Heap } from '../heap.js'
 import type { Candidate, Evictor } from './evictor.js'
 
+const LEAST_URGENT_FIRST = ['background', 'auxiliary', 'interactive'] as const
+
 export type Before = (a: Candidate, b: Candidate) => boolean
 
 /** An evictor whose `before` orders each class and whose `pick` chooses among the classes' first, least urgent class first. */
@@ -23,8 +25,13 @@ export function classEvictor(before: Before, pick: (tops: readonly Candidate[]) 
       heaps[block.priority].remove(block)
     },
     victim(priority) {
-      const open = [heaps.background, heaps.auxiliary, ...(priority === 'interactive' ? [heaps.interactive] : [])]
-      return pick(open.flatMap((heap) => heap.peek() ?? []))
+      // A loop: it runs for every block that is committed to a full memory.
+      const tops: Candidate[] = []
+      for (const name of LEAST_URGENT_FIRST) {
+        const top = name !== 'interactive' || priority === 'interactive' ? heaps[name].peek() : undefined
+        if (top !== undefined) tops.push(top)
+      }
+      return pick(tops)
     },
   }
 }
