@@ -5,7 +5,10 @@
 // in the same run. `killed`: SIGKILL of the busiest server in mid-run, and back with an empty cache.
 // Where ../shared/tools/routerbench lies beside the project, its scenarios follow, for Refrain and for the peers that it
 // finds installed. Goals: prefilled over ideal 1.00, 1.05, 1.21; nobody's request lost before its first token.
-// Run: npm run bench -- router [own|shared|all] [scenario,...] [peer,...]
+// `--processes N`: so many router processes behind the port. `throughput` (asked for by name): 32 sessions of about 40 KB
+// against servers that answer at once, after a warm-up; requests a second, and CPU of all router processes for each, which
+// is the figure to trust where others use the machine.
+// Run: npm run bench -- router [own|shared|all] [scenario,...] [peer,...] [--processes N]
 
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -40,16 +43,23 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
 const TARGETS = ['refrain', 'round-robin', 'session-hash'] as const
 type Target = (typeof TARGETS)[number]
 
+const flag = process.argv.indexOf('--processes')
+const PROCESSES = flag < 0 ? '1' : String(Number(process.argv[flag + 1]))
+
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
-async function withFleet<T>(options: { blocks: number; decodeMs?: number }, run: (fleet: Fleet) => Promise<T>) {
-  const start = (port = 0) => startUpstream({ ...options, rate: RATE, port })
+async function withFleet<T>(
+  options: { blocks: number; decodeMs?: number; rate?: number },
+  run: (fleet: Fleet) => Promise<T>,
+) {
+  const start = (port = 0) => startUpstream({ rate: RATE, ...options, port })
   const ups = await Promise.all(Array.from({ length: MEMBERS }, () => start()))
   const data = mkdtempSync(join(tmpdir(), 'refrain-bench-router-'))
   const workers = ups.map(({ url }) => url).join(',')
   let refrain: Server | undefined
   try {
-    refrain = await startRefrain(['--workers', workers, '--data-dir', data, '--log-level', 'error'])
+    const args = ['--workers', workers, '--data-dir', data, '--log-level', 'error', '--processes', PROCESSES]
+    refrain = await startRefrain(args)
     return await run({ ups, start, refrain })
   } finally {
     await refrain?.stop('SIGKILL')
@@ -119,6 +129,60 @@ async function killed(decodeMs: number, maxTokens: number) {
   })
 }
 
+const WARM_MS = 5000
+const MEASURED_MS = 10_000
+
+async function throughput() {
+  const load: Load = {
+    ...LOAD,
+    headChars: 32_768,
+    turnChars: 512,
+    maxTokens: 1,
+    sessions: 32,
+    turns: 16,
+    heads: [0, 1, 2, 3],
+  }
+  return withFleet({ blocks: 200_000, rate: 0 }, async (fleet) => {
+    const choose = chooserOf('refrain', fleet)
+    const through = async (ms: number) => {
+      const started = performance.now()
+      const left = () => ms - (performance.now() - started)
+      let answered = 0
+      for (let seed = 1; left() > 0; seed++) {
+        const answers = await runLoad({ ...load, seed }, choose, left())
+        answered += answers.filter(({ error }) => error === undefined).length
+      }
+      return { answered, ms: performance.now() - started }
+    }
+    await through(WARM_MS)
+    const before = cpuSecondsOf(fleet.refrain.pid)
+    const { answered, ms } = await through(MEASURED_MS)
+    const seconds = cpuSecondsOf(fleet.refrain.pid) - before
+    return {
+      processes: Number(PROCESSES),
+      requests: answered,
+      requestsPerSecond: round((1000 * answered) / ms),
+      routerCpuMsPerRequest: round((1000 * seconds) / answered),
+    }
+  })
+}
+
+/** Of a process and its children; Linux only, elsewhere NaN. */
+function cpuSecondsOf(pid: number): number {
+  try {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean)
+    return [pid, ...children.map(Number)].reduce((sum, each) => sum + ownSeconds(each), 0)
+  } catch {
+    return Number.NaN
+  }
+}
+
+function ownSeconds(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
+
 /** Sessions of others that were answered elsewhere while one was away. */
 function movedOf(
   answers: readonly Answered[],
@@ -142,6 +206,10 @@ async function own(scenarios: readonly string[]) {
       say(`${name.padEnd(10)} ${target.padEnd(13)} ${JSON.stringify(row[target])}`)
     }
     results[name] = row
+  }
+  if (scenarios.includes('throughput')) {
+    results['throughput'] = await throughput()
+    say(`throughput ${JSON.stringify(results['throughput'])}`)
   }
   for (const [name, decodeMs, tokens] of [
     ['killed-decoding', 20, 24],
@@ -180,7 +248,7 @@ async function shared(scenarios: readonly string[], peers: readonly string[]) {
   }
   const scenario = scenarios.length === 0 ? 'affinity,skew,hothead,failover,failover-prefill' : scenarios.join(',')
   const data = mkdtempSync(join(tmpdir(), 'refrain-bench-router-'))
-  const command = `${process.execPath} dist/main.js serve --data-dir ${data} --log-level error --port {port} --workers {urls_csv}`
+  const command = `${process.execPath} dist/main.js serve --data-dir ${data} --log-level error --processes ${PROCESSES} --port {port} --workers {urls_csv}`
   const lines: unknown[] = []
   try {
     for (const target of ['refrain', ...(peers.length > 0 ? peers : installedPeers())]) {
@@ -211,8 +279,12 @@ function round(value: number): number {
   return Math.round(value * 100) / 100
 }
 
-const [which = 'all', scenarios = '', peers = ''] = process.argv.slice(2)
+const [which = 'all', scenarios = '', peers = ''] = process.argv
+  .slice(2)
+  .filter((_, i) => flag < 0 || (i + 2 !== flag && i + 1 !== flag))
 const listed = (text: string) => text.split(',').filter((each) => each !== '')
 const results = which === 'shared' ? undefined : await own(listed(scenarios))
 const lines = which === 'own' ? undefined : await shared(listed(scenarios), listed(peers))
-process.stdout.write(`${JSON.stringify({ bench: 'router', members: MEMBERS, rate: RATE, results, shared: lines })}\n`)
+process.stdout.write(
+  `${JSON.stringify({ bench: 'router', processes: Number(PROCESSES), members: MEMBERS, rate: RATE, results, shared: lines })}\n`,
+)
