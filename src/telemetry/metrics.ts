@@ -89,7 +89,8 @@ export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): M
     countCache(registry),
     countSteps(registry),
     countPhases(registry, batches),
-    countMisses(registry),
+    countMisses(registry, batches),
+    countAlarms(registry),
     countQuick(registry),
     ...(fleet === undefined ? [] : [countAttempts(registry, batches)]),
     countKvEvents(registry),
@@ -302,7 +303,7 @@ function countPhases(registry: Registry, batches: Batches): () => void {
 }
 
 /** Why sessions' turns computed what they could have reused; see docs/explain.md for the reasons. */
-function countMisses(registry: Registry): () => void {
+function countMisses(registry: Registry, batches: Batches): () => void {
   const labelNames = ['reason']
   const registers = [registry]
   const turns = new Counter({ name: 'refrain_missed_turns_total', help: 'Turns that missed.', labelNames, registers })
@@ -312,13 +313,25 @@ function countMisses(registry: Registry): () => void {
     labelNames,
     registers,
   })
-  return turnMissed.subscribe(({ reason, missedTokens }) => {
+  return batches.subscribe(turnMissed, ({ reason, missedTokens }) => {
     turns.inc({ reason })
     tokens.inc({ reason }, missedTokens)
   })
 }
 
 /** What backends of a fleet made of what they got. */
+function countAlarms(registry: Registry): () => void {
+  const alarms = new Counter({
+    name: 'refrain_cache_alarms_total',
+    help: 'Prompts of sessions that were cached worse than they should be.',
+    labelNames: ['what', 'reason'],
+    registers: [registry],
+  })
+  return cacheAlarm.subscribe((alarm) => {
+    alarms.inc({ what: alarm.what, reason: alarm.what === 'hit_rate' ? '' : alarm.reason })
+  })
+}
+
 function countAttempts(registry: Registry, batches: Batches): () => void {
   const registers = [registry]
   const attempts = new Counter({
