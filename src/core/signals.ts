@@ -105,6 +105,24 @@ export interface TurnMissed {
   readonly missedTokens: number
 }
 
+/** A session's prompts are cached worse than they should be; see session/series.ts. */
+export type CacheAlarm = {
+  readonly tenant: string
+  /** Undefined: the whole tenant. */
+  readonly session: string | undefined
+  readonly turn: number | undefined
+} & (
+  | {
+      readonly what: 'unscheduled_invalidation'
+      readonly expectedTokens: number
+      readonly cachedTokens: number
+      /** A reason of explain/, `other_backend` or `unknown`. */
+      readonly reason: string
+    }
+  /** A share, over the last `turns`. */
+  | { readonly what: 'hit_rate'; readonly hitRate: number; readonly turns: number }
+)
+
 export interface CacheMoved {
   readonly what: 'commit' | 'evict' | 'restore' | 'write' | 'corrupt' | 'collision' | 'dropped-write' | 'expired'
   readonly tier: 'memory' | 'disk'
@@ -203,6 +221,7 @@ export const phasesTimed = signal<PhasesTimed>('phases-timed')
 export const attemptBegun = signal<AttemptBegun>('attempt-begun')
 export const attemptSettled = signal<AttemptSettled>('attempt-settled')
 export const turnMissed = signal<TurnMissed>('turn-missed')
+export const cacheAlarm = signal<CacheAlarm>('cache-alarm')
 export const requestSettled = signal<RequestSettled>('request-settled')
 export const quickAnswered = signal<QuickAnswered>('quick-answered')
 export const cacheMoved = signal<CacheMoved>('cache-moved')

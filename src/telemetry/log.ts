@@ -2,7 +2,7 @@
 // Invariant: it subscribes to what the program says anyway and is never a parameter; no key, prompt or answer is written.
 
 import { pino } from 'pino'
-import { note, type RequestSettled, requestSettled } from '../core/signals.js'
+import { cacheAlarm, note, type RequestSettled, requestSettled } from '../core/signals.js'
 
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'
 
@@ -22,11 +22,15 @@ export function startLog(level: LogLevel, write?: (line: string) => void): Log {
     if (logger.isLevelEnabled(as)) logger[as](requestLine(request), 'request')
   })
   const stopNotes = note.subscribe(({ level: noteLevel, text, detail }) => logger[noteLevel](detail ?? {}, text))
+  const stopAlarms = cacheAlarm.subscribe(({ session, ...alarm }) => {
+    logger.warn({ ...alarm, ...(session !== undefined && { session: session.slice(0, 128) }) }, 'cache alarm')
+  })
   return {
     say: (sayLevel, text, detail = {}) => logger[sayLevel](detail, text),
     close() {
       stopRequests()
       stopNotes()
+      stopAlarms()
       if (write === undefined) (destination as ReturnType<typeof pino.destination>).flushSync()
     },
   }

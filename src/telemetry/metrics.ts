@@ -5,6 +5,7 @@
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import {
   attemptSettled,
+  cacheAlarm,
   cacheMoved,
   kvHeard,
   kvTurned,
@@ -319,7 +320,6 @@ function countMisses(registry: Registry, batches: Batches): () => void {
   })
 }
 
-/** What backends of a fleet made of what they got. */
 function countAlarms(registry: Registry): () => void {
   const alarms = new Counter({
     name: 'refrain_cache_alarms_total',
@@ -332,6 +332,7 @@ function countAlarms(registry: Registry): () => void {
   })
 }
 
+/** What backends of a fleet made of what they got. */
 function countAttempts(registry: Registry, batches: Batches): () => void {
   const registers = [registry]
   const attempts = new Counter({

@@ -8,6 +8,7 @@ import type { Program } from '../compose.js'
 import { sharedCounts } from '../compose-sharing.js'
 import {
   type CacheMoved,
+  cacheAlarm,
   cacheMoved,
   type KvTurned,
   kvHeard,
@@ -97,6 +98,10 @@ function tellTheRest(): void {
   stepDone.publish({ prefillTokens: 1, decodeTokens: 1, running: 1, waiting: 0, durationMs: 1 })
   const quick = { task: 'title', form: 'native', tenant: 'default', promptTokens: 1, completionTokens: 1 }
   quickAnswered.publish({ ...quick, error: undefined })
+  const whose = { tenant: 'default', session: 's', turn: 2 }
+  const lost = { what: 'unscheduled_invalidation', expectedTokens: 64, cachedTokens: 0, reason: 'unknown' } as const
+  cacheAlarm.publish({ ...whose, ...lost })
+  cacheAlarm.publish({ ...whose, what: 'hit_rate', hitRate: 0.1, turns: 10 })
 }
 
 function read(text: string): void {

@@ -24,7 +24,7 @@ interface Killing {
 
 /** @throws Error where a process finds a torn event, a part of an append, or another text than was written. */
 export async function killAgainAndAgain(
-  house: LogHouse,
+  house: Pick<LogHouse, 'program' | 'workerUrl'>,
   { folder, durability, kills, seed }: Killing,
 ): Promise<KillOutcome> {
   const chance = seeded(seed)
