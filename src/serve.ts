@@ -142,7 +142,13 @@ export function createService(parts: ServeParts): Service & ChatRenderer {
     const blocks = (answer: readonly number[]) => chainOf(chain.root, behind(tokens, answer)).hashes
     const sending = { ...stable, backend: backend.name, blocks }
     await turn?.sending({ ...sendingOf(request, { rendered, date }), ...sending }) // context_mismatch
-    const explained = { request, ...placed, ...stable, tokenizer: model.tokenizer, template: model.template }
+    const explained = {
+      request,
+      ...placed,
+      ...(turn && rewritingOf(turn, stable)),
+      tokenizer: model.tokenizer,
+      template: model.template,
+    }
     const watch = parts.explain?.record(explained)
     const ran = backend.generate(job, signal) //                  what the backend throws comes up in the loop
     const own =
@@ -199,6 +205,11 @@ function behind(tokens: Int32Array, answer: readonly number[]): Int32Array {
   all.set(tokens)
   all.set(answer, tokens.length)
   return all
+}
+
+/** What explanations are told of a logged session's prompt. */
+function rewritingOf({ tailMessages, boundary }: TurnTry, stable: { readonly stableTokens: number } | undefined) {
+  return { ...(tailMessages > 0 && stable), ...(boundary !== undefined && { boundary }) }
 }
 
 interface Standing {

@@ -50,6 +50,8 @@ export interface TurnFacts {
   readonly chain: Chain
   /** Tokens of the prompt that the next turn is to have too; what stands behind them is written anew. Undefined: all. */
   readonly stableTokens?: number
+  /** The log of its session says that the context was rewritten since the turn before, its head too. */
+  readonly boundary?: 'compaction' | 'revocation'
 }
 
 /** What serve.ts holds. */

@@ -134,7 +134,7 @@ class Turns implements Explainer {
     return table.open(`content-${request.id.slice(0, 16)}`, true)
   }
 
-  #turnOf({ request, model, backend, tokens }: TurnFacts, session: Session): Turn {
+  #turnOf({ request, model, backend, tokens, stableTokens }: TurnFacts, session: Session): Turn {
     return {
       number: session.count + 1,
       requestId: request.id,
@@ -145,6 +145,7 @@ class Turns implements Explainer {
       status: 'running',
       completionTokens: 0,
       committedTokens: 0,
+      ...(stableTokens !== undefined && { stableTokens }),
       usage: undefined,
       marks: undefined,
       ownMarks: 0,

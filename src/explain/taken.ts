@@ -84,7 +84,7 @@ export class TakenTurn implements EventSink {
 
   // --- at once ---------------------------------------------------------------------------------------------------------
 
-  #intended({ request }: TurnFacts): Session['intent'] {
+  #intended({ request, boundary }: TurnFacts): Session['intent'] {
     const { session } = this
     const { contextEpoch, requestClass } = request
     const isRewritten =
@@ -93,7 +93,7 @@ export class TakenTurn implements EventSink {
     if (typeof contextEpoch === 'number') session.epoch = contextEpoch
     if (requestClass === 'compaction') session.intent = 'compaction'
     if (!this.isMain) return undefined
-    const intent = isRewritten ? 'compaction' : session.intent
+    const intent = boundary ?? (isRewritten ? 'compaction' : session.intent)
     session.intent = undefined
     return intent
   }
@@ -240,12 +240,14 @@ export class TakenTurn implements EventSink {
     if (usage === undefined) return undefined
     if (prior === undefined) return firstSeen(usage.computed)
     const { line } = prior
-    const kept = keptTokens({
+    const left = keptTokens({
       promptTokens: prior.turn.promptTokens,
       usage: prior.turn.usage,
       committedTokens: prior.turn.committedTokens,
       lineTokens: line?.length,
     })
+    // What was written anew behind the conversation, and all that came behind it, was never to be reused.
+    const kept = Math.min(left, prior.turn.stableTokens ?? left)
     const shared = line?.isSameRoot === true ? line.shared : 0
     const spending = { kept, promptTokens: turn.promptTokens, shared, usage }
     const spent = causesOf(spending, { prompt: 'messages_changed', cache: 'evicted' })
@@ -274,12 +276,16 @@ export class TakenTurn implements EventSink {
     if (line === undefined) return this.#intent ?? 'model_changed'
     if (!line.isSameRoot) return 'tenant'
     const reason = difference?.reason ?? 'messages_changed'
-    return this.#intent !== undefined && REWRITTEN.includes(reason) ? this.#intent : reason
+    const rewritten = this.#facts?.boundary === undefined ? REWRITTEN : REWRITTEN_HEAD
+    return this.#intent !== undefined && rewritten.includes(reason) ? this.#intent : reason
   }
 }
 
 /** What of a conversation changes when it is rewritten on purpose. */
 const REWRITTEN: readonly Reason[] = ['messages_changed', 'reasoning_dropped', 'retokenized']
+
+/** And of one whose head is compiled anew at such a boundary. */
+const REWRITTEN_HEAD: readonly Reason[] = [...REWRITTEN, 'system_changed', 'tools_changed', 'template_changed']
 
 function firstSeen(computed: number): MissView | undefined {
   if (computed === 0) return undefined

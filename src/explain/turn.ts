@@ -50,6 +50,8 @@ export interface Turn {
   status: TurnView['status']
   completionTokens: number
   committedTokens: number
+  /** Of the prompt, what the next turn is to have too; undefined: all. */
+  readonly stableTokens?: number
   usage: CacheUsage | undefined
   /** Undefined: not digested yet. */
   marks: Marks | undefined

@@ -10,6 +10,7 @@ import type { CompactionPlan, Lifecycle, SummaryRequest } from './compaction/con
 import { planCompaction, WAYS } from './compaction/plan.js'
 import { budgetResults, type EnteringResult } from './compaction/result-budget.js'
 import { isToolDue, isUnderPressure, ttlBoundary } from './compaction/triggers.js'
+import { historyChars } from './compaction/units.js'
 import { CURRENT_COMPILER } from './compile/compilers.js'
 import type { SessionPorts } from './contract.js'
 import type { SessionLog } from './log/contract.js'
@@ -92,8 +93,9 @@ export class Compacting {
       text: `a compaction of ${open.record.id} was rejected: ${reason}`,
       detail: { trigger },
     })
+    if (plan.partial !== undefined) return this.#apply(open, plan.partial)
     if (trigger === 'api') throw new RefrainError('compaction_rejected', `the context was not shortened: ${reason}`)
-    return plan.partial === undefined ? false : this.#apply(open, plan.partial)
+    return false
   }
 
   async #apply(open: OpenSession, event: CompactionEvent): Promise<boolean> {
@@ -115,7 +117,8 @@ export class Compacting {
       compiler: CURRENT_COMPILER,
       lifecycle,
       trigger,
-      window: contextLength,
+      // A backend that takes less than it was said to take has just told how much is too much.
+      window: trigger === 'overflow' ? Math.min(contextLength, usedTokens) : contextLength,
       usedTokens,
       countTokens: (text) => ports.countTokens(name, text),
       ...(strategy !== undefined && { strategy }),
@@ -185,7 +188,7 @@ export class Compacting {
   #isPressed(open: OpenSession, policy: PolicySnapshot, usedTokens: number): boolean {
     const { ports, lifecycle } = this.#deps
     const { contextLength: window } = ports.model(open.record.model)
-    return isUnderPressure(lifecycle, { usedTokens, window, chars: open.compile(policy).chars })
+    return isUnderPressure(lifecycle, { usedTokens, window, chars: historyChars(open.compile(policy)) })
   }
 
   /** As the backend counted the last turn, and what came behind it. */

@@ -177,6 +177,8 @@ export interface TurnTry {
   readonly date: Date
   /** Messages of the prompt that are no part of the stable prefix, from the end. */
   readonly tailMessages: number
+  /** What rewrote the context since the last turn. */
+  readonly boundary?: 'compaction' | 'revocation'
   /** What may be called: the prompt's tools, and what was told behind the history. */
   readonly callable: readonly ToolDefinition[]
   /**

@@ -38,6 +38,7 @@ export class SessionFold {
   compactAsked = false
   /** Position of the last event that changed what came before it: a compaction, a reset, a revocation, a head at once. */
   boundaryAt = 0
+  boundaryKind: 'head' | 'compaction' | 'revocation' = 'head'
   /** UTF-16 units of all bodies, about. */
   chars = 0
 
@@ -48,7 +49,7 @@ export class SessionFold {
     this.chars += weightOf(body)
     switch (body.kind) {
       case 'head':
-        if (body.apply === 'now') this.boundaryAt = position
+        if (body.apply === 'now') this.#boundary(position, 'head')
         this.head = { system: body.system ?? this.head.system, tools: body.tools ?? this.head.tools }
         break
       case 'turn':
@@ -68,13 +69,13 @@ export class SessionFold {
         this.wasTried = true
         break
       case 'compaction':
-        this.boundaryAt = position
+        this.#boundary(position, 'compaction')
         if (body.trigger !== 'ttl') this.compactAsked = false
         break
       case 'reset':
       case 'revocation':
         if (body.kind === 'revocation') for (const source of body.sources) this.gone.add(source)
-        this.boundaryAt = position
+        this.#boundary(position, body.kind === 'reset' ? 'compaction' : 'revocation')
         this.unanswered = []
         break
       case 'memory':
@@ -97,6 +98,13 @@ export class SessionFold {
       this.unanswered.push(event)
       this.wasTried = false
     }
+  }
+
+  #boundary(position: number, kind: SessionFold['boundaryKind']): void {
+    // A revocation explains whatever else is rewritten with it.
+    if (this.boundaryAt > this.usageAt && this.boundaryKind === 'revocation') return
+    this.boundaryAt = position
+    this.boundaryKind = kind
   }
 
   #remember({ label, value, limitTokens, shared }: MemoryEvent): void {

@@ -34,6 +34,7 @@ export class LoggedTry implements TurnTry {
   readonly date: Date
   readonly tailMessages: number
   readonly callable: CompiledContext['callable']
+  readonly boundary?: 'compaction' | 'revocation'
   readonly answer = new TurnAnswer()
   /** Its number, once it was sent. */
   turn: number | undefined
@@ -49,6 +50,8 @@ export class LoggedTry implements TurnTry {
     this.date = dateOf(open)
     this.tailMessages = context.tail.length
     this.callable = context.callable
+    const { boundaryAt, boundaryKind, usageAt } = open.fold
+    if (boundaryAt > usageAt && boundaryKind !== 'head') this.boundary = boundaryKind
   }
 
   async sending(sending: Sending): Promise<void> {
