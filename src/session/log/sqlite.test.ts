@@ -362,3 +362,32 @@ test('a log goes on after it was opened again: the chain, what it rests on, laye
   expect(await all(log, id)).toEqual([...first, ...more])
   await log.close()
 })
+
+describe('a thread that fails', () => {
+  const worker = (onMessage: string) =>
+    new URL(
+      `data:text/javascript,${encodeURIComponent(`
+        import { parentPort } from 'node:worker_threads'
+        parentPort.postMessage({ made: undefined })
+        parentPort.on('message', (message) => { ${onMessage} })`)}`,
+    )
+  const read = (log: SessionLog) => log.read('acme', 'ses', { from: 1, limit: 1 })
+
+  test('by ending fails what it had not answered, and the next call starts another', async () => {
+    const workerUrl = worker('if (message === "close") parentPort.close(); else process.exit()')
+    const log = await house.open(house.folder(), { workerUrl })
+    const both = await Promise.allSettled([read(log), read(log)])
+    expect(both).toMatchObject([{ reason: { code: 'storage_failed' } }, { reason: { code: 'storage_failed' } }])
+    await expect(read(log)).rejects.toMatchObject({ code: 'storage_failed' })
+    await log.close()
+  })
+
+  test('with a fault of our own is no fault of the caller', async () => {
+    const answer = 'parentPort.postMessage({ id: message.id, answer: { fault: "TypeError: x" } })'
+    const workerUrl = worker(`if (message === "close") parentPort.close(); else ${answer}`)
+    const log = await house.open(house.folder(), { workerUrl })
+    await expect(read(log)).rejects.toThrow('TypeError: x')
+    await expect(read(log)).rejects.not.toHaveProperty('code')
+    await log.close()
+  })
+})

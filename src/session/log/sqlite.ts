@@ -152,7 +152,7 @@ class SqliteLog implements SessionLog {
 
   async #ask<T>(call: LogRequest['call'], ...args: readonly unknown[]): Promise<T> {
     if (this.#closed) throw new RefrainError('draining', 'the session log is closed')
-    const worker = await this.start()
+    const worker = await this.start().catch(cannotStart)
     const id = this.#next++
     return new Promise<T>((resolve, reject) => {
       this.#waiting.set(id, { resolve: resolve as (value: unknown) => void, reject })
@@ -201,6 +201,11 @@ class SqliteLog implements SessionLog {
     const error = "the session log's thread ended before it answered; whether it was written is not known"
     for (const { reject } of lost) reject(new RefrainError('storage_failed', error))
   }
+}
+
+/** The operator's fault at boot; later, when a thread that ended is to be replaced, what a caller meets. */
+function cannotStart(error: Error): never {
+  throw new RefrainError('storage_failed', error.message, { cause: error })
 }
 
 function madeKey(path: string): string {
