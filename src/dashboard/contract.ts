@@ -52,6 +52,8 @@ export interface DashboardSources {
   readonly version: string
   readonly kind: 'engine' | 'fleet'
   readonly clock: Clock
+  /** Of as many processes behind one port this is one, and knows of its own requests alone. Absent: the only one. */
+  readonly processes?: number | undefined
   models(): readonly string[]
   /** Undefined: turns are put together from what requests came to, without reasons. */
   readonly turns?: TurnArchive | undefined
@@ -117,6 +119,7 @@ export interface FeedPage {
     readonly version: string
     readonly kind: 'engine' | 'fleet'
     readonly models: readonly string[]
+    readonly processes: number
     readonly explains: boolean
     readonly hasTree: boolean
   }

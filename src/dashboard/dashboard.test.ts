@@ -221,7 +221,7 @@ describe('the feed', () => {
   test('in front of a fleet: sessions from what requests came to, overlap from what backends told', async () => {
     const { clock, dashboard } = house({ kind: 'fleet' })
     await dashboard.feed(admin, undefined)
-    const attempt = { routeMs: 1, outcome: 'answered', status: 200, why: undefined, ttftMs: 1 } as const
+    const attempt = { key: {}, routeMs: 1, outcome: 'answered', status: 200, why: undefined, ttftMs: 1 } as const
     attemptSettled.publish({
       ...{ ...attempt, id: 'r', backend: 'embedded' },
       ...{ predictedHitTokens: 80, promptTokens: 100, completionTokens: 7, cachedTokens: 64 },

@@ -64,6 +64,7 @@ class Desk implements Dashboard {
       watchedSince: watch.since,
       server: {
         ...{ version, kind: sources.kind, models: sources.models() },
+        processes: sources.processes ?? 1,
         explains: sources.turns !== undefined,
         hasTree: sources.cache?.tree !== undefined,
       },

@@ -162,6 +162,8 @@ describe.skipIf(chromiumPath === undefined)('the page (needs chromium on the PAT
         await page.click('.row >> nth=2')
         await page.waitForSelector('.turn')
       }
+      // What is out of sight is not drawn.
+      await page.evaluate("document.getElementById('tree').scrollIntoView()")
       await until(page, "document.querySelector('.node').textContent !== ''")
       await page.evaluate('scrollTo(0, document.body.scrollHeight)')
       await page.waitForSelector('#tiers .uplot canvas')

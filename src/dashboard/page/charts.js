@@ -245,8 +245,11 @@ function stepped() {
 
 function sinceNote() {
   const { feed } = store
-  if (feed === undefined || feed.server.explains) return ''
-  return `Counted since ${time(feed.watched_since)}, when somebody began to look; nothing is counted while nobody does.`
+  if (feed === undefined) return ''
+  const { processes, explains } = feed.server
+  const one = `Of the requests that came to one of ${processes} router processes; /metrics adds all up. `
+  const since = `Counted since ${time(feed.watched_since)}, when somebody began to look; nothing is counted while nobody does.`
+  return `${processes > 1 ? one : ''}${explains ? '' : since}`
 }
 
 /** @param {string} caption @param {Chart} chart */

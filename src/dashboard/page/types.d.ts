@@ -128,7 +128,14 @@ interface Feed {
   reset: boolean
   at: number
   watched_since: number
-  server: { version: string; kind: 'engine' | 'fleet'; models: string[]; explains: boolean; has_tree: boolean }
+  server: {
+    version: string
+    kind: 'engine' | 'fleet'
+    models: string[]
+    processes: number
+    explains: boolean
+    has_tree: boolean
+  }
   viewer: { tenant: string; admin: boolean }
   bucket_ms: number
   series: (number | null)[][]
