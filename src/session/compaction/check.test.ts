@@ -15,7 +15,7 @@ describe('names', () => {
     ['commit 9f8a7b6c fixes #12345 and order 8811223', ['9f8a7b6c', '#12345', '8811223']],
     ['id 123e4567-e89b-12d3-a456-426614174000', ['123e4567-e89b-12d3-a456-426614174000']],
   ])('are found in %j', (text, names) => {
-    expect(namesIn(text).sort()).toEqual([...names].sort())
+    expect([...namesIn(text)].sort()).toEqual([...names].sort())
   })
 
   test.each([
@@ -35,6 +35,11 @@ describe('names', () => {
 })
 
 describe('facts', () => {
+  test('of a text with very many names are each told once', () => {
+    const text = Array.from({ length: 200_000 }, (_, i) => `id${10_000 + (i % 150_000)}`).join(' ')
+    expect(facts(user(text)).names.length).toBe(150_000)
+  })
+
   test('files are those that calls were made with, the five latest', () => {
     const reads = [1, 2, 3, 4, 5, 6, 2].map((i) => call(`c${i}`, JSON.stringify({ file_path: `f${i}.ts` })))
     expect(facts(...reads).files).toEqual(['f2.ts', 'f6.ts', 'f5.ts', 'f4.ts', 'f3.ts'])

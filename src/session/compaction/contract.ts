@@ -8,9 +8,9 @@ import type { CompactionEvent, CompactionStep, PolicySnapshot, SessionEvent } fr
 
 /** What a model card says of contexts' lives. Plain data. */
 export interface Lifecycle {
-  /** Pressure: the context has this share of the window, or (where given) this many characters. */
+  /** Pressure: the context has this share of the window, or (where given) its body this many characters. */
   readonly trigger: { readonly share: number; readonly chars?: number }
-  /** It is gone once the context has this share of the window, and no more characters than the trigger allows. */
+  /** It is gone once the context has this share of the window, and its body no more characters than the trigger allows. */
   readonly relief: number
   /** Room that is left free besides, in tokens: for the next tool result and the next answer. */
   readonly headroom: { readonly resultTokens: number; readonly outputTokens: number }

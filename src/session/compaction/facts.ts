@@ -24,13 +24,17 @@ export function factsOf(events: readonly SessionEvent[]): Facts {
   const files: string[] = []
   const locators: string[] = []
   const names: string[] = []
+  const addAll = (list: string[], values: Iterable<string>) => {
+    for (const value of values) list.push(value)
+  }
   for (const { body } of events) {
     tasks.read(body)
     if (body.kind === 'tool_call') {
-      const strings = stringsIn(body.arguments)
-      files.push(...strings.flatMap(({ key, text }) => (isFile(key, text) ? [text] : [])))
-      names.push(...strings.flatMap(({ key, text }) => (isFile(key, text) ? [text] : namesIn(text))))
-    } else if (body.kind === 'user' || body.kind === 'assistant') names.push(...namesIn(body.content))
+      for (const { key, text } of stringsIn(body.arguments)) {
+        if (isFile(key, text)) files.push(text)
+        addAll(names, isFile(key, text) ? [text] : namesIn(text))
+      }
+    } else if (body.kind === 'user' || body.kind === 'assistant') addAll(names, namesIn(body.content))
     else if (body.kind === 'tool_result' && body.spilled !== undefined) locators.push(body.spilled.locator)
   }
   return {
@@ -59,16 +63,17 @@ const NUMBER = /(?<![\w.-])#?\d{5,20}(?![\w.-])/g
 const NO_ID =
   /^(?:utf-?\d+|sha-?\d+|\d{4}-\d{2}-\d{2}\w*|\d+(?:px|ms|kb|mb|gb|st|nd|rd|th|min|sec|hours?|days?)|python\d|[a-z]+-\d{1,2})$/i
 
-export function namesIn(text: string): string[] {
-  const found: string[] = []
+/** Each once, in the order in which they stand. */
+export function namesIn(text: string): readonly string[] {
+  const found = new Set<string>()
   const rest = text.replace(URL, (url) => {
-    found.push(url.replace(/[.,;:!?]+$/, ''))
+    found.add(url.replace(/[.,;:!?]+$/, ''))
     return ' '
   })
-  for (const [path] of rest.matchAll(PATH)) if (path.length > 2) found.push(path)
-  for (const [id] of rest.matchAll(ID)) if (!NO_ID.test(id)) found.push(id)
-  for (const [number] of rest.matchAll(NUMBER)) found.push(number)
-  return found
+  for (const [path] of rest.matchAll(PATH)) if (path.length > 2) found.add(path)
+  for (const [id] of rest.matchAll(ID)) if (!NO_ID.test(id)) found.add(id)
+  for (const [number] of rest.matchAll(NUMBER)) found.add(number)
+  return [...found]
 }
 
 interface Named {

@@ -2,11 +2,12 @@
 
 import type { StepKind } from './contract.js'
 import { wish } from './summary.js'
+import { historyChars } from './units.js'
 
 export const history: StepKind = {
   rank: 'lossy',
   plan(input) {
     const { chars } = input.lifecycle.history
-    return chars !== undefined && input.context.chars <= chars ? undefined : wish(input)
+    return chars !== undefined && historyChars(input.context) <= chars ? undefined : wish(input)
   },
 }

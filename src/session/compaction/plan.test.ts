@@ -58,7 +58,7 @@ describe('order', () => {
     expect(event.charsAfter).toBe(seenAfter(log, event).chars)
     expect(event.charsAfter).toBeLessThan(event.charsBefore)
     // A smaller window: the one step does not suffice.
-    const more = applied(planCompaction(inputOf(log, { lifecycle: policy, trigger: 'pressure', window: 3600 })))
+    const more = applied(planCompaction(inputOf(log, { lifecycle: policy, trigger: 'pressure', window: 2300 })))
     expect(more.steps.map(({ step }) => step)).toEqual(['micro', 'snip'])
   })
 

@@ -12,7 +12,7 @@ import * as kinds from './index.js'
 import { eventBehind } from './on-trial.js'
 import { cutTo } from './snip.js'
 import { mayCompact, OVERFLOW_KEEP, reliefTokens } from './triggers.js'
-import { stepInput } from './units.js'
+import { historyChars, stepInput } from './units.js'
 import { coveredEvents, requestsIn, summaryRequest, summaryStep } from './write.js'
 
 const KINDS: Readonly<Record<string, StepKind>> = kinds
@@ -86,7 +86,7 @@ class Plan {
       return this.#finish()
     }
     const { to } = step
-    const request = summaryRequest(this.#input, { before: this.#before, now: this.#now }, (context) =>
+    const request = summaryRequest(this.#input, { before: this.#before, now: this.#now, to }, (context) =>
       this.#measure(context),
     )
     const refuse = (why: string) => this.#copy().#rejected([why], others)
@@ -152,7 +152,7 @@ class Plan {
     const { trigger, lifecycle } = this.#input
     if (trigger === 'api' || trigger === 'tool') return false
     const { chars = Number.POSITIVE_INFINITY } = lifecycle.trigger
-    return this.#measure(this.#now) <= reliefTokens(this.#input) && this.#now.chars <= chars
+    return this.#measure(this.#now) <= reliefTokens(this.#input) && historyChars(this.#now) <= chars
   }
 
   #stepInput() {

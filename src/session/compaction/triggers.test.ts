@@ -17,8 +17,11 @@ describe('pressure', () => {
   })
 
   test('or where the next result and the answer would not fit', () => {
-    expect(isUnderPressure(standard, at(1500, 4000))).toBe(false)
-    expect(isUnderPressure(standard, at(1501, 4000))).toBe(true)
+    expect(isUnderPressure(standard, at(5500, 8000))).toBe(false)
+    expect(isUnderPressure(standard, at(5501, 8000))).toBe(true)
+    // A small window keeps 40 % free at most.
+    expect(isUnderPressure(standard, at(1200, 2000))).toBe(false)
+    expect(isUnderPressure(standard, at(1201, 2000))).toBe(true)
   })
 
   test('or from a number of characters on', () => {

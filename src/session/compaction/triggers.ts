@@ -10,13 +10,23 @@ import { eventBehind } from './on-trial.js'
 /** Messages that stay when the backend said that the context is too long. */
 export const OVERFLOW_KEEP = 5
 
-/** Whether the context needs to be shortened before anything is added. `usedTokens` as the backend counts, output included. */
+/**
+ * Whether the context needs to be shortened before anything is added. `usedTokens` as the backend counts, output included;
+ * `chars`: `historyChars` of it.
+ */
 export function isUnderPressure(
   { trigger, headroom }: Pick<Lifecycle, 'trigger' | 'headroom'>,
   { usedTokens, window, chars }: { readonly usedTokens: number; readonly window: number; readonly chars: number },
 ): boolean {
   if (trigger.chars !== undefined && chars > trigger.chars) return true
-  return usedTokens > Math.min(trigger.share * window, window - headroom.resultTokens - headroom.outputTokens)
+  return usedTokens > Math.min(trigger.share * window, window - headroomTokens(headroom, window))
+}
+
+/** In a small window what is left free must leave room for a context. */
+const MAX_HEADROOM = 0.4
+
+function headroomTokens({ resultTokens, outputTokens }: Lifecycle['headroom'], window: number): number {
+  return Math.min(resultTokens + outputTokens, MAX_HEADROOM * window)
 }
 
 /** Tokens at which pressure is gone. */
@@ -24,7 +34,7 @@ export function reliefTokens({
   lifecycle: { relief, headroom },
   window,
 }: Pick<CompactionInput, 'lifecycle' | 'window'>): number {
-  return Math.min(relief * window, window - headroom.resultTokens - headroom.outputTokens)
+  return Math.min(relief * window, window - headroomTokens(headroom, window))
 }
 
 /** Never two in a row: since the last one a user or a tool must have said something. */

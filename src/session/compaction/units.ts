@@ -10,6 +10,11 @@ interface Shown {
   readonly origin: Origin
 }
 
+/** Characters of a body: what was said, without tools, system text and memory. */
+export function historyChars({ messages, origins, chars }: CompiledContext): number {
+  return origins[0]?.made === 'head' ? chars - (messages[0]?.content.length ?? 0) : chars
+}
+
 export function unitsOf(context: CompiledContext, events: readonly SessionEvent[]): readonly Unit[] {
   const body = context.messages.flatMap((message, i): Shown[] => {
     const origin = context.origins[i] as Origin
