@@ -238,6 +238,10 @@ function setAt(root: Record<string, unknown>, path: readonly string[], value: un
 
 function complete(written: WrittenConfig): Config {
   const { limits, model, cache, engine, tenants, server } = written
+  const { endpoint } = written.telemetry.trace
+  if (endpoint !== undefined && !URL.canParse(endpoint)) {
+    throw new ConfigError(`telemetry.trace.endpoint: '${endpoint}' is no URL`)
+  }
   const memory = memoryLimitBytes()
   const names = new Set(tenants.map((tenant) => tenant.name))
   const keys = new Set(tenants.map((tenant) => tenant.key))
