@@ -5,16 +5,19 @@
 import type { Service } from './api/contract.js'
 import type { Backend } from './backend/backend.js'
 import { type Config, ConfigError } from './config.js'
-import type { BlockHash, Root } from './core/block.js'
+import { BLOCK_TOKENS, type BlockHash, type Root } from './core/block.js'
 import { UsageError } from './core/usage-error.js'
-import type { TurnRecorder } from './explain/contract.js'
+import type { TurnConcluded, TurnRecorder } from './explain/contract.js'
 import type { ChatRenderer } from './serve.js'
+import { alarmWebhook } from './session/alarm-webhook.js'
 import { parseLifecycle } from './session/compaction/lifecycle.js'
 import type { SessionPorts } from './session/contract.js'
 import type { SessionLog } from './session/log/contract.js'
 import { openSessionLog } from './session/log/index.js'
 import { policyUrl } from './session/policy-url.js'
 import type { ReplyStore } from './session/replies.js'
+import type { SeriesRules } from './session/series.js'
+import { SeriesWatch } from './session/series-watch.js'
 import type { SessionFactsTable } from './session/session-facts.js'
 import { createSessions, type LoggedSessions } from './session/sessions.js'
 import { SourcePolicy } from './session/sources.js'
@@ -29,6 +32,7 @@ export interface SessionParts {
   readonly replies: ReplyStore | undefined
   readonly facts: SessionFactsTable
   readonly explain: TurnRecorder | undefined
+  readonly watch: SeriesWatch
   /** Where a tenant's chains begin. */
   root(tenant: { readonly salt: string }): Root
   /** The service that runs their turns; it is made after them. */
@@ -61,8 +65,41 @@ export function loggedSessions(config: Config, parts: SessionParts): LoggedSessi
     ports: portsOf(config, parts),
     lifecycle: lifecycleOf(config, parts.lifecycle),
     idleMs: config.cache.idleMs,
+    seriesRules: rulesOf(config),
+    watch: parts.watch,
     options: { open, forks, builtInRounds, memoryTokens, readChars: READ_CHARS },
   })
+}
+
+function rulesOf({ cache, sessions }: Config): SeriesRules {
+  const { hitRate, hitRateTurns } = sessions.alarms
+  const ttlMs = cache.idleMs > 0 ? cache.idleMs : Number.POSITIVE_INFINITY
+  return { blockTokens: BLOCK_TOKENS, ttlMs, hitRate, hitRateTurns }
+}
+
+export interface CacheWatch {
+  readonly series: SeriesWatch
+  /** Of sessions that are not logged, what is known of their turns. */
+  shadow(turn: TurnConcluded): void
+  close(): Promise<void>
+}
+
+/** Who tells alarms, and whom. */
+export function watchCaches(config: Config): CacheWatch {
+  const { webhook: url, webhookMs: timeoutMs, webhookTries: tries, webhookWaiting: waiting } = config.sessions.alarms
+  const series = new SeriesWatch(rulesOf(config), config.sessions.max)
+  const webhook = url === undefined ? undefined : alarmWebhook({ url, timeoutMs, tries, waiting })
+  return {
+    series,
+    shadow({ tenant, session, isLogged, reason, ...step }) {
+      const told = reason !== undefined && { reason }
+      if (!isLogged) series.see({ tenant, session }, { kind: 'step', at: Date.now(), ...step, ...told })
+    },
+    async close() {
+      series.close()
+      await webhook?.close()
+    },
+  }
 }
 
 /** Characters that a model gets of a stored result at once. */
@@ -98,6 +135,7 @@ function portsOf(config: Config, parts: SessionParts): SessionPorts {
     async forget({ tenant, session }) {
       const whose = session === undefined ? { tenant } : { tenant, session }
       facts.forget(whose)
+      parts.watch.forget(whose)
       explain?.forget(whose)
       await replies?.erase({ ...whose, tenant: saltOf(tenant) })
       // Of a whole tenant nothing that is cached may be left, whoever asked for it.

@@ -18,7 +18,7 @@ import { createScriptedTokenizer } from './backend/scripted-tokenizer.js'
 import { isOfTenant, makeRoot, type RootParts } from './cache/chain.js'
 import { systemFiles } from './cache/disk/file-door.js'
 import { formatsOf, type OpenedModel, type OpenProgress, openEmbedded } from './compose-embedded.js'
-import { loggedSessions, openLog } from './compose-sessions.js'
+import { loggedSessions, openLog, watchCaches } from './compose-sessions.js'
 import { type Config, ConfigError } from './config.js'
 import type { Root } from './core/block.js'
 import { type Clock, systemClock } from './core/clock.js'
@@ -75,13 +75,18 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
   const fleet = [recorder?.over(backend) ?? backend]
   const replies = await repliesOf(config)
   const log = await openLog(config, options.logWorker)
-  const explain = createExplainer(config.explain, { clock, expiresMs: config.cache.idleMs })
+  const watch = watchCaches(config)
+  const explain = createExplainer(config.explain, {
+    clock,
+    expiresMs: config.cache.idleMs,
+    concluded: (turn) => watch.shadow(turn),
+  })
   const roots = rootsOf(root)
   const facts = createSessionFacts({ ...config.sessions, clock })
   const logged =
     log &&
     loggedSessions(config, {
-      ...{ log, backend, lifecycle, retention, replies, facts, explain },
+      ...{ log, backend, lifecycle, retention, replies, facts, explain, watch: watch.series },
       root: (tenant) => roots({ tenant }),
       service: () => service,
     })
@@ -137,6 +142,7 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
       metrics.close()
       await tracing?.close()
       explain.close()
+      await watch.close()
       dashboard.close()
     },
   }

@@ -282,6 +282,7 @@ test('the description names every route and every field that is read', async () 
     '/v1/sessions/{id}/reset',
     '/v1/sessions/{id}/results/{locator}',
     '/v1/sessions/{id}/resume',
+    '/v1/sessions/{id}/series',
     '/v1/sessions/{id}/turns',
     '/v1/sessions/{id}/turns/{n}/explain',
     '/v1/sources/{id}',

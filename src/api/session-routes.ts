@@ -28,6 +28,7 @@ import {
   sessionObject,
   sourceObject,
 } from './session-json.js'
+import { snakeKeys } from './snake-keys.js'
 
 type Options = Pick<ApiOptions, 'sessions' | 'limits'>
 
@@ -151,6 +152,17 @@ class SessionRoutes {
           const turn = numberIn(request, 'at', 0)
           return contextObject(await sessions.context(request.tenant, idOf(request), turn > 0 ? turn : undefined))
         },
+      },
+      {
+        ...at(
+          'GET',
+          '/v1/sessions/:id/series',
+          'Each turn: tokens cached, tokens that the turn before left, hit rate, its series.',
+        ),
+        handler: async (request) => ({
+          object: 'list',
+          data: (await sessions.series(request.tenant, idOf(request))).map((step) => snakeKeys(step)),
+        }),
       },
       {
         ...at('POST', '/v1/sessions/:id/fork', 'Forks at a position, `n` ways: prefix and cached blocks are shared.'),

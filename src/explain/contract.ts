@@ -54,6 +54,22 @@ export interface TurnFacts {
   readonly boundary?: 'compaction' | 'revocation'
 }
 
+/** A main turn of which it is known what it reused; for whoever watches over caches. */
+export interface TurnConcluded {
+  readonly tenant: string
+  readonly session: string
+  readonly turn: number
+  readonly promptTokens: number
+  readonly cachedTokens: number
+  /** Of the prompt, what the next turn should begin with too. */
+  readonly stableTokens: number
+  readonly backend: string
+  /** Undefined: nothing was missed. */
+  readonly reason: Reason | undefined
+  /** Its session's log is kept. */
+  readonly isLogged: boolean
+}
+
 /** What serve.ts holds. */
 export interface TurnRecorder {
   /**

@@ -12,6 +12,7 @@ import type {
   Reason,
   SessionView,
   TurnArchive,
+  TurnConcluded,
   TurnFacts,
   TurnRecorder,
   TurnView,
@@ -31,6 +32,8 @@ export interface ExplainerDeps {
   readonly clock: Clock
   /** Config `cache.idleMs`; 0: blocks don't age. */
   readonly expiresMs?: number
+  /** Told of each main turn, once it is known what it reused. */
+  concluded?(turn: TurnConcluded): void
 }
 
 export interface Explainer extends TurnRecorder, TurnArchive {
@@ -69,6 +72,7 @@ class Turns implements Explainer {
       now: () => deps.clock.now(),
       moves: () => this.#moves,
       due: (taken) => this.#later(taken),
+      ...(deps.concluded && { concluded: deps.concluded }),
     }
     this.#unsubscribe = cacheMoved.subscribe(({ what, tier, blocks }) => {
       const { memoryEvicted, diskEvicted, diskWritten } = this.#moves

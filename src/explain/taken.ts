@@ -4,7 +4,7 @@
 
 import type { GenerateEvent } from '../core/events.js'
 import { turnMissed } from '../core/signals.js'
-import type { CauseView, MissView, Reason, TurnFacts } from './contract.js'
+import type { CauseView, MissView, Reason, TurnConcluded, TurnFacts } from './contract.js'
 import { causesOf, keptTokens, lossReason, type Moves } from './costs.js'
 import { type Difference, differenceOf } from './difference.js'
 import { messageMarks, templateDigest, templateOptions, toolMark } from './fingerprint.js'
@@ -26,6 +26,7 @@ export interface TakenDeps {
   moves(): Moves
   /** Its usage came in, or it ended: there is something to conclude. */
   due(taken: TakenTurn): void
+  concluded?(turn: TurnConcluded): void
 }
 
 /** The turn that it is compared with, as that was when this one began. */
@@ -222,8 +223,24 @@ export class TakenTurn implements EventSink {
       for (const cause of turn.miss?.causes ?? []) turnMissed.publish(cause)
     }
     this.#isConcluded = true
+    this.#tell()
     this.#facts = undefined
     return true
+  }
+
+  #tell(): void {
+    const { turn, session } = this
+    const { concluded } = this.#deps
+    const facts = this.#facts
+    if (concluded === undefined || facts === undefined || !this.isMain || turn.usage === undefined) return
+    const { promptTokens, backend, stableTokens, number } = turn
+    concluded({
+      ...{ tenant: session.tenant, session: session.key, turn: number, promptTokens, backend },
+      cachedTokens: promptTokens - turn.usage.computed,
+      stableTokens: stableTokens ?? promptTokens - tailTokens(facts),
+      reason: turn.miss?.reason,
+      isLogged: facts.request.logged !== undefined,
+    })
   }
 
   #asQuick(computed: number): void {

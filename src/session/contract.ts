@@ -6,6 +6,7 @@ import type { GenerateEvent } from '../core/events.js'
 import type { ChatMessage, GenerateRequest, Prompt, Tenant, ToolDefinition } from '../core/request.js'
 import type { SessionRecord, SharedMemory, SourceGrant, StoredResult } from './log/contract.js'
 import type { NewEvent, SessionEvent } from './log/event.js'
+import type { SeriesStep } from './series.js'
 
 export type { SessionRecord, SharedMemory, SourceGrant, StoredResult } from './log/contract.js'
 export type { EventBody, EventKind, Keyed, NewEvent, SessionEvent } from './log/event.js'
@@ -104,6 +105,8 @@ export interface Sessions {
     id: string,
     page: { readonly from: number; readonly limit: number },
   ): Promise<readonly SessionEvent[]>
+  /** Each turn's figures. */
+  series(tenant: Tenant, id: string): Promise<readonly SeriesStep[]>
   /** @throws RefrainError `source_revoked` where the turn rests on what is revoked and the viewer may not audit. */
   context(tenant: Tenant, id: string, turn?: number): Promise<ContextView>
   fork(tenant: Tenant, id: string, ask: ForkAsk): Promise<readonly SessionState[]>

@@ -19,6 +19,9 @@ export interface Whose {
 
 const NEVER = new AbortController().signal
 
+/** Told of events as they are logged, or read again: `past`. */
+export type SeenEvents = (whose: Whose, events: readonly SessionEvent[], isPast?: 'past') => void
+
 /** A turn that runs, or something else that nothing may come between. */
 export interface Hold {
   /** Also aborted when the session is erased or its sources are revoked meanwhile. */
@@ -31,6 +34,7 @@ export class OpenSession {
   readonly events: SessionEvent[] = []
   readonly fold = new SessionFold()
   readonly #log: SessionLog
+  readonly #seen: SeenEvents | undefined
   readonly #compiler: IncrementalCompiler
   /** Appends follow each other, so that events are added here in the log's order. */
   #last: Promise<unknown> = Promise.resolve()
@@ -38,9 +42,10 @@ export class OpenSession {
   #closed = false
   readonly #noted = new Set<string>()
 
-  constructor(record: SessionRecord, log: SessionLog) {
+  constructor(record: SessionRecord, log: SessionLog, seen?: SeenEvents) {
     this.record = record
     this.#log = log
+    this.#seen = seen
     this.#compiler = createIncrementalCompiler()
   }
 
@@ -63,7 +68,7 @@ export class OpenSession {
       const limit = Math.min(PAGE, position - this.position)
       const page = await this.#log.read(tenant, id, { from: this.position + 1, limit })
       if (page.length === 0) throw new Error(`the log of ${id} ends at ${this.position} of ${position}`)
-      this.#add(page)
+      this.#add(page, 'past')
     }
   }
 
@@ -129,24 +134,27 @@ export class OpenSession {
     this.#closed = true
   }
 
-  #add(events: readonly SessionEvent[]): void {
+  #add(events: readonly SessionEvent[], isPast?: 'past'): void {
     for (const event of events) {
       this.events.push(event)
       this.fold.add(event)
     }
     this.#compiler.append(events)
+    this.#seen?.(this.whose, events, isPast)
   }
 }
 
 export class OpenSessions {
   readonly #log: SessionLog
   readonly #max: number
+  readonly #seen: SeenEvents | undefined
   /** Least recently used first. */
   readonly #open = new Map<string, { readonly opening: Promise<OpenSession>; opened?: OpenSession }>()
 
   /** `max`: sessions in memory. */
-  constructor(log: SessionLog, max: number) {
+  constructor(log: SessionLog, max: number, seen?: SeenEvents) {
     this.#log = log
+    this.#seen = seen
     this.#max = max
   }
 
@@ -183,7 +191,7 @@ export class OpenSessions {
   async #load(tenant: string, id: string): Promise<OpenSession> {
     const record = await this.#log.session(tenant, id)
     if (record === undefined) throw new RefrainError('not_found', `there is no session '${id.slice(0, 64)}'`)
-    const opened = new OpenSession(record, this.#log)
+    const opened = new OpenSession(record, this.#log, this.#seen)
     await opened.load()
     return opened
   }

@@ -34,6 +34,8 @@ import { checkResults } from './new-messages.js'
 import { type OpenSession, OpenSessions } from './open-session.js'
 import { currentPolicy, settledPolicy } from './policy.js'
 import { createResponseStore } from './response-store.js'
+import { type SeriesRules, type SeriesStep, seriesOf } from './series.js'
+import type { SeriesWatch } from './series-watch.js'
 import { shareEdits } from './shared-memory.js'
 import { storedResult } from './stored-result.js'
 import { type TurnDeps, type TurnOptions, Turns } from './turns.js'
@@ -49,6 +51,9 @@ export interface SessionDeps extends Pick<TurnDeps, 'log' | 'ports' | 'sources'>
   readonly lifecycle: Lifecycle
   /** Config cache.idleMs */
   readonly idleMs: number
+  readonly seriesRules: SeriesRules
+  /** Tells alarms; absent: nobody does. */
+  readonly watch?: Pick<SeriesWatch, 'take'>
   readonly options: SessionOptions
 }
 
@@ -58,7 +63,8 @@ export interface LoggedSessions {
 }
 
 export function createSessions(deps: SessionDeps): LoggedSessions {
-  const open = new OpenSessions(deps.log, deps.options.open)
+  const { watch } = deps
+  const open = new OpenSessions(deps.log, deps.options.open, watch && ((...seen) => watch.take(...seen)))
   const compacting = new Compacting(deps)
   const erasure = new Erasure({ ...deps, open })
   const turns = new Turns({ ...deps, compacting, erasure, sessions: open })
@@ -160,6 +166,10 @@ class AllSessions implements Sessions {
     const [first] = open.events
     const at = Math.max(0, page.from - (first?.position ?? 1))
     return open.events.slice(at, at + page.limit)
+  }
+
+  async series(tenant: Tenant, id: string): Promise<readonly SeriesStep[]> {
+    return seriesOf((await this.#opened(tenant, id)).events, this.#deps.seriesRules)
   }
 
   async context(tenant: Tenant, id: string, turn?: number): Promise<ContextView> {
