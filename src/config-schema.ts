@@ -281,6 +281,7 @@ const fleet = Type.Object(
     continueBroken: Type.Boolean({ default: false }),
     wholeBytes: size('32 MiB'),
     memoBytes: size('128 MiB'),
+    warmUp: Type.Boolean({ default: true }),
     tokenizeMs: count(25, 0),
     tokenBytes: size('64 MiB'),
   },

@@ -128,6 +128,7 @@ const ROOTS = [
   'compose-members.ts',
   'compose-sharing.ts',
   'compose-cluster.ts',
+  'compose-warm-up.ts',
   'compose-sessions.ts',
   'compose-tokenizer.ts',
   'worker.ts',

@@ -109,7 +109,7 @@ async function serve(flags: ConfigFlags & { readonly record?: string }): Promise
   }
   const program =
     config.backends.length > 0
-      ? await (isMany ? composeCluster(config, { again }) : composeFleet(config, { again }))
+      ? await (isMany ? composeCluster(config, { again }) : composeFleet(config, { again, warm: true }))
       : await withProgress((progress) =>
           compose(config, { progress, ...(record !== undefined && { record: resolve(record) }) }),
         )
@@ -132,7 +132,7 @@ async function serveOwned(): Promise<void> {
       process.exit(EXIT.ok)
     }, fail)
   }
-  const program = await composeFleet(config, { owner, onStop: end })
+  const program = await composeFleet(config, { owner, onStop: end, warm: true })
   process.on('SIGTERM', () => end())
   process.on('SIGINT', () => undefined)
   await program.start()

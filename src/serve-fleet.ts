@@ -66,6 +66,8 @@ export interface FleetParts {
   readonly seats?: Seats
   /** Tokens of prompts, for backends that tell what their caches hold; undefined: there are none. */
   readonly tokens?: PromptTokenizer
+  /** Attempts are told nobody. */
+  readonly isQuiet?: boolean
   readonly clock: Clock
 }
 
@@ -218,7 +220,7 @@ class Passing {
 
   async #attempt(placement: MemberPlacement, { remote, telling, seat }: Attempted): Promise<Ending> {
     const { asked, sink, signal } = this.#request
-    const { router, exchange, kindOf, tenants, clock } = this.#parts
+    const { router, exchange, kindOf, tenants, clock, isQuiet = false } = this.#parts
     const { member } = placement
     sink.routed(routeHeader(placement))
     router.sent(asked.query, placement)
@@ -242,12 +244,12 @@ class Passing {
         seat: seat?.settings ?? NO_SETTINGS,
       }
       const sent = outbound(out)
-      tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
+      if (!isQuiet) tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
       ending = await exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
       return ending
     } finally {
       const { usage } = ending ?? {}
-      tellSettled(asked.query.id, placement, { routeMs, ttftMs, ending })
+      if (!isQuiet) tellSettled(asked.query.id, placement, { routeMs, ttftMs, ending })
       seat?.leave(usage)
       if (usage !== undefined) this.#counted(usage.promptTokens)
       router.settled({

@@ -37,6 +37,8 @@ export interface ForwardOptions {
   readonly active: Active
   readonly state: { readonly draining: boolean }
   readonly draining: () => RefrainError
+  /** What becomes of requests is told nobody. */
+  readonly isQuiet?: boolean
 }
 
 export type ForwardHandler = (request: IncomingMessage, response: ServerResponse) => void
@@ -119,7 +121,7 @@ export function forwardRoute(options: ForwardOptions): ForwardHandler {
   return (request, response) => {
     const passage = new Passage(request, response, options.clock)
     options.active.add(passage.stop)
-    if (requestBegun.channel.hasSubscribers) tellBegun(passage)
+    if (options.isQuiet !== true && requestBegun.channel.hasSubscribers) tellBegun(passage)
     response.once('close', () => {
       if (!response.writableFinished) passage.stop.abort(new ClientGone())
     })
@@ -290,9 +292,10 @@ interface Outcome {
   readonly failure?: unknown
 }
 
-function settle(passage: Passage, { active, clock }: ForwardOptions, { forwarded, failure }: Outcome): void {
+function settle(passage: Passage, options: ForwardOptions, { forwarded, failure }: Outcome): void {
+  const { active, clock, isQuiet } = options
   active.delete(passage.stop)
-  if (!requestSettled.channel.hasSubscribers) return
+  if (isQuiet === true || !requestSettled.channel.hasSubscribers) return
   const { usage } = forwarded ?? {}
   const now = clock.now()
   const { startedAt, query, tenant, path, firstAt } = passage

@@ -12,7 +12,7 @@ import { Health, type HealthOptions } from './health.js'
 export interface FleetMemberParts {
   readonly health: HealthOptions
   readonly clock: Clock
-  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'onEmptied' | 'onTurned'>
+  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'onEmptied' | 'isQuiet' | 'onTurned'>
 }
 
 const RATES: MemberRates = {
@@ -148,6 +148,12 @@ export class FleetMember implements Member {
     } else this.#health.succeeded()
   }
 
+  /** Asks it once, and nothing more. @throws RemoteFault where it does not answer. */
+  async begin(): Promise<void> {
+    await this.#ask(new AbortController().signal)
+    this.#rose()
+  }
+
   // --- probes --------------------------------------------------------------------------------------------------------
 
   start(): void {
@@ -195,6 +201,7 @@ export class FleetMember implements Member {
     if (!this.#health.answered(this.#parts.clock.now())) return
     if (wasGone) this.#parts.fleet.onEmptied?.(this.id)
     this.#wasTold = false
+    if (this.#parts.fleet.isQuiet === true) return
     note.publish({ level: 'info', text: `${this.id} is up`, detail: { kind: this.kind, models: this.#models } })
     this.#parts.fleet.onTurned?.(this.id)
   }
@@ -213,6 +220,7 @@ export class FleetMember implements Member {
 
   #tell(): void {
     this.#wasTold = true
+    if (this.#parts.fleet.isQuiet === true) return
     note.publish({ level: 'warn', text: `${this.id} is not up: ${this.#health.why}` })
   }
 

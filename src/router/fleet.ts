@@ -11,6 +11,8 @@ import { FleetMember } from './fleet-member.js'
 import type { HealthOptions } from './health.js'
 
 export interface FleetParts {
+  /** What becomes of members is told nobody. */
+  readonly isQuiet?: boolean
   /** @throws Error where the URL or a file cannot be used. */
   open(options: RemoteOptions): Remote
   readonly clock: Clock
