@@ -117,12 +117,16 @@ test('secrets are masked', () => {
   const env = {
     REFRAIN_TELEMETRY__TRACE__HEADERS: '{ authorization: Bearer the-secret }',
     REFRAIN_TELEMETRY__TRACE__ENDPOINT: 'https://user:the-secret@collector:4318',
+    REFRAIN_SESSIONS__LOG__KEY: 'the-secret',
+    REFRAIN_SESSIONS__SOURCES__POLICY_URL: 'https://user:the-secret@policy:1',
+    REFRAIN_SESSIONS__ALARMS__WEBHOOK: 'https://user:the-secret@hook:1',
   }
   const { trace } = makeConfig({ env }).telemetry
   expect(trace.headers).toEqual({ authorization: 'Bearer the-secret' })
   const masked = JSON.stringify(maskedConfig(makeConfig({ env })))
   expect(masked).not.toContain('the-secret')
   expect(masked).toContain('https://***@collector:4318')
+  expect(makeConfig({ env }).sessions.log.key).toBe('the-secret')
 })
 
 test('the memory limit is the smallest that is said', () => {

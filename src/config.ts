@@ -102,8 +102,15 @@ export function maskedConfig(config: Config): object {
   const endpoint = trace.endpoint?.replace(/\/\/[^/@]*@/, '//***@')
   const headers = hidden(trace.headers)
   const telemetry = { trace: { ...trace, ...(endpoint !== undefined && { endpoint }), headers } }
-  const { log } = config.sessions
-  const sessions = { ...config.sessions, log: { ...log, ...(log.key !== undefined && { key: '***' }) } }
+  const { log, sources, alarms } = config.sessions
+  const policyUrl = sources.policyUrl?.replace(/\/\/[^/@]*@/, '//***@')
+  const webhook = alarms.webhook?.replace(/\/\/[^/@]*@/, '//***@')
+  const sessions = {
+    ...config.sessions,
+    log: { ...log, ...(log.key !== undefined && { key: '***' }) },
+    sources: { ...sources, ...(policyUrl !== undefined && { policyUrl }) },
+    alarms: { ...alarms, ...(webhook !== undefined && { webhook }) },
+  }
   return { ...config, backends, fleet, sessions, tenants, telemetry }
 }
 
