@@ -41,7 +41,7 @@ export interface References {
 }
 
 const ROOT = '0'.repeat(32) as Root
-/** Parents and contents are numbered from 0 up; both fit into one exact number. */
+/** Parents and contents are numbered; both fit into one exact number. */
 const MOST_CONTENTS = 2 ** 26
 
 /** @throws UsageError where the trace's blocks are neither made of 64-token blocks nor make them. */
@@ -50,7 +50,7 @@ export function referencesOf(trace: Trace): References {
   if (!Number.isInteger(per)) {
     throw new UsageError(`${trace.name}: blocks of ${trace.blockTokens} tokens are no multiple of ${BLOCK_TOKENS}`)
   }
-  const tree = new Tree()
+  const tree = new Tree(per)
   const last = new Map<string, { request: TraceRequest; nodes: Uint32Array }>()
   let count = 0
   const requests = trace.requests.map((request) => {
@@ -61,9 +61,10 @@ export function referencesOf(trace: Trace): References {
     let at = before === undefined ? 0 : per * sharedNames(before.request.blocks, request.blocks)
     at = Math.min(at, blocks, before?.nodes.length ?? 0)
     if (before !== undefined) nodes.set(before.nodes.subarray(0, at))
-    for (; at < blocks; at++) {
-      const name = request.blocks[Math.floor(at / per)]!
-      nodes[at] = tree.child(at === 0 ? undefined : nodes[at - 1]!, { scope: request.scope, name, part: at % per })
+    for (let content = 0; at < blocks; at++) {
+      const part = at % per
+      if (part === 0 || content === 0) content = tree.contentOf(request.scope, request.blocks[Math.floor(at / per)]!)
+      nodes[at] = tree.child(at === 0 ? undefined : nodes[at - 1]!, content + part)
     }
     last.set(key, { request, nodes })
     count += blocks
@@ -88,31 +89,58 @@ function sharedNames(a: readonly number[], b: readonly number[]): number {
   return i
 }
 
-interface Content {
-  readonly scope: number
-  readonly name: number
-  readonly part: number
-}
-
+/** Nodes by their parent and content. Most have one child, which is found without a lookup. */
 class Tree {
   readonly hashes: BlockHash[] = []
+  readonly #per: number
+  /** Four for each node. */
   readonly #names: number[] = []
-  readonly #nodes = new Map<number, number>()
+  /** By scope, then by name in the trace: the first of its parts' contents. */
   readonly #contents = new Map<number, Map<number, number>>()
-  #contentCount = 0
+  /** Of each content, its scope and its name. */
+  readonly #scopes: number[] = [0]
+  readonly #named: number[] = [0]
+  /** Of each node and, at 0, of the root: content and node of its first child; 0 and 0 where there is none. */
+  readonly #firstContents: number[] = [0]
+  readonly #firstChildren: number[] = [0]
+  /** All other children. */
+  readonly #others = new Map<number, number>()
   readonly #tokens = new Int32Array(BLOCK_TOKENS)
 
-  child(parent: number | undefined, content: Content): number {
-    const id = this.#contentId(content)
-    const key = ((parent ?? -1) + 1) * MOST_CONTENTS + id
-    const known = this.#nodes.get(key)
+  constructor(per: number) {
+    this.#per = per
+  }
+
+  /** Contents count from 1; those of one name's parts follow each other. @throws UsageError where there are too many. */
+  contentOf(scope: number, name: number): number {
+    const ids = this.#contents.get(scope) ?? new Map<number, number>()
+    this.#contents.set(scope, ids)
+    const known = ids.get(name)
     if (known !== undefined) return known
-    const name = [content.scope, Math.floor(content.name / 2 ** 31), content.name % 2 ** 31, content.part]
-    this.#tokens.set(name)
-    const node = this.hashes.length
-    this.hashes.push(nextHash(parent === undefined ? ROOT : this.hashes[parent]!, this.#tokens))
-    this.#names.push(...name)
-    this.#nodes.set(key, node)
+    const content = this.#scopes.length
+    if (content + this.#per >= MOST_CONTENTS) {
+      throw new UsageError(`a trace of more than ${MOST_CONTENTS} different blocks is too long`)
+    }
+    for (let part = 0; part < this.#per; part++) {
+      this.#scopes.push(scope)
+      this.#named.push(name)
+    }
+    ids.set(name, content)
+    return content
+  }
+
+  child(parent: number | undefined, content: number): number {
+    const at = parent === undefined ? 0 : parent + 1
+    const first = this.#firstContents[at]!
+    if (first === content) return this.#firstChildren[at]!
+    const key = at * MOST_CONTENTS + content
+    const known = first === 0 ? undefined : this.#others.get(key)
+    if (known !== undefined) return known
+    const node = this.#add(parent, content)
+    if (first === 0) {
+      this.#firstContents[at] = content
+      this.#firstChildren[at] = node
+    } else this.#others.set(key, node)
     return node
   }
 
@@ -120,18 +148,16 @@ class Tree {
     return Int32Array.from(this.#names)
   }
 
-  #contentId({ scope, name, part }: Content): number {
-    const ids = this.#contents.get(scope) ?? new Map<number, number>()
-    this.#contents.set(scope, ids)
-    // A block of a trace has at most 64 of ours: 4,096 tokens.
-    const key = name * 64 + part
-    let id = ids.get(key)
-    if (id === undefined) {
-      id = this.#contentCount++
-      if (id >= MOST_CONTENTS)
-        throw new UsageError(`a trace of more than ${MOST_CONTENTS} different blocks is too long`)
-      ids.set(key, id)
-    }
-    return id
+  #add(parent: number | undefined, content: number): number {
+    const named = this.#named[content]!
+    const part = (content - 1) % this.#per
+    const [high, low] = [Math.floor(named / 2 ** 31), named % 2 ** 31]
+    const name = [this.#scopes[content]!, high, low, part] as const
+    this.#tokens.set(name)
+    this.hashes.push(nextHash(parent === undefined ? ROOT : this.hashes[parent]!, this.#tokens))
+    this.#names.push(...name)
+    this.#firstContents.push(0)
+    this.#firstChildren.push(0)
+    return this.hashes.length - 1
   }
 }
