@@ -14,7 +14,7 @@ import { invalid } from './dialect/fields.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { reportFault } from './failure.js'
 import { inertThinking } from './inert-thinking.js'
-import { inSession, keptAnswer } from './logged-session.js'
+import { inSession, type Kept, keptAnswer } from './logged-session.js'
 import { classify } from './request-class.js'
 import { sessionSignal } from './session-signal.js'
 
@@ -30,6 +30,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
     const stop = new AbortController()
     let failure: unknown
     let model = ''
+    let kept: Kept | undefined
     reply.raw.once('close', () => {
       if (!reply.raw.writableFinished) stop.abort(new ClientGone())
     })
@@ -38,7 +39,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
     try {
       const body = readBody(request.body)
       const sent = envelopeOf(request, options, body)
-      const kept = await keptAnswer(dialect, body, { envelope: sent, options })
+      kept = await keptAnswer(dialect, body, { envelope: sent, options })
       const envelope = kept?.envelope ?? sent
       request.session = envelope.session
       const decoded = dialect.decode(body, envelope)
@@ -65,6 +66,7 @@ export function generateRoute(dialect: Dialect, options: ApiOptions, active: Act
     } finally {
       active.delete(stop)
       settle(request, { tally, model, failure, clock: options.clock })
+      await kept?.over(failure).catch(reportFault)
     }
     return reply
   }

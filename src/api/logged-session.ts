@@ -17,6 +17,8 @@ export interface Kept {
   readonly envelope: Envelope
   /** Of the answer, without its prefix. */
   readonly answerId: string
+  /** What is not to be kept is gone when it resolves. */
+  over(failure: unknown): Promise<void>
 }
 
 /**
@@ -48,12 +50,14 @@ export async function keptAnswer(
   const { model } = raw.value
   const { name } = options.service.resolve(typeof model === 'string' && model !== '' ? model : undefined)
   const { previousId, keeps } = stored
-  const session = await sessions.responses.open(tenant, {
-    model: name,
-    ...(previousId !== undefined && { previousId }),
-  })
+  const from = previousId !== undefined && { previousId }
+  const { session, isNew } = await sessions.responses.open(tenant, { model: name, ...from })
   return {
     answerId: sessions.responses.idOf(session, id),
+    async over(failure) {
+      // A session that was made for this answer alone is none without it.
+      if (isNew && (failure !== undefined || !keeps)) await sessions.erase(tenant, session)
+    },
     envelope: {
       ...envelope,
       session,

@@ -140,7 +140,10 @@ export interface ResponseStore {
    * session.
    * @throws RefrainError `not_found`.
    */
-  open(tenant: Tenant, ask: { readonly model: string; readonly previousId?: string }): Promise<string>
+  open(
+    tenant: Tenant,
+    ask: { readonly model: string; readonly previousId?: string },
+  ): Promise<{ readonly session: string; readonly isNew: boolean }>
   /** The id of the answer that the request `requestId` gives in the session. */
   idOf(session: string, requestId: string): string
 }

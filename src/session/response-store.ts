@@ -20,7 +20,7 @@ export function createResponseStore({ open, create, fork }: ResponseDeps): Respo
   return {
     idOf: (session, requestId) => `${session.replace(/^ses_/, '')}${requestId}`,
     async open(tenant, { model, previousId }) {
-      if (previousId === undefined) return (await create(tenant, model)).id
+      if (previousId === undefined) return { session: (await create(tenant, model)).id, isNew: true }
       const [, session, requestId] = FORM.exec(previousId) ?? []
       if (session === undefined || requestId === undefined) throw unknown(previousId)
       const id = `ses_${session}`
@@ -32,9 +32,9 @@ export function createResponseStore({ open, create, fork }: ResponseDeps): Respo
       if (at === undefined) throw unknown(previousId)
       const isLast =
         !opened.isHeld && !opened.events.some(({ body, position }) => position > at && body.kind !== 'attempt')
-      if (isLast) return id
+      if (isLast) return { session: id, isNew: false }
       const [made] = await fork(tenant, id, at)
-      return (made as SessionState).id
+      return { session: (made as SessionState).id, isNew: true }
     },
   }
 }

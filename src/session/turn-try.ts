@@ -132,15 +132,10 @@ export class AsideTry implements TurnTry {
     const context = open.compile(policy)
     const own = asked.prompt.kind === 'chat' ? asked.prompt : { messages: [], tools: [] }
     const isWhole = asked.logged?.aside === 'whole'
-    const request = requestOf(asked, context)
-    const { prompt } = request
-    const before = prompt.kind === 'chat' ? prompt.messages : []
-    this.request = isWhole
-      ? asked
-      : { ...request, prompt: { ...chatOf(asked.prompt, context), messages: [...before, ...own.messages] } }
+    this.request = isWhole ? asked : asideOf(asked, context)
     this.date = dateOf(open)
     this.tailMessages = isWhole ? 0 : context.tail.length + own.messages.length
-    this.callable = isWhole ? own.tools : context.callable
+    this.callable = isWhole || asked.logged?.wholeHead === true ? own.tools : context.callable
     this.#noteBlocks = noteBlocks
   }
 
@@ -151,6 +146,20 @@ export class AsideTry implements TurnTry {
   logged(events: AsyncIterable<GenerateEvent>): AsyncIterable<GenerateEvent> {
     return events
   }
+}
+
+/** What is asked stands behind the context; its head is the session's, or its own. */
+function asideOf(asked: GenerateRequest, context: CompiledContext): GenerateRequest {
+  const request = requestOf(asked, context)
+  const { prompt } = request
+  if (prompt.kind !== 'chat' || asked.prompt.kind !== 'chat') return request
+  const { messages: own, tools } = asked.prompt
+  if (asked.logged?.wholeHead !== true)
+    return { ...request, prompt: { ...prompt, messages: [...prompt.messages, ...own] } }
+  const turnAt = own.findIndex(({ role }) => role !== 'system')
+  const [head, rest] = turnAt < 0 ? [own, []] : [own.slice(0, turnAt), own.slice(turnAt)]
+  const body = prompt.messages[0]?.role === 'system' ? prompt.messages.slice(1) : prompt.messages
+  return { ...request, prompt: { ...prompt, tools, messages: [...head, ...body, ...rest] } }
 }
 
 /** A session's template prints the day on which it began; forks began with what they come from. */
