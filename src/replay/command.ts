@@ -46,6 +46,9 @@ export async function replayCommand(paths: readonly string[], flags: ReplayFlags
     } finally {
       results.close()
     }
+  } catch (error) {
+    if (parts.signal.aborted && error === parts.signal.reason) return 'stopped before anything was sent\n'
+    throw error
   } finally {
     closeConnections()
   }

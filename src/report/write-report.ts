@@ -1,8 +1,9 @@
 // Puts a report on disk: one HTML file that needs nothing else, and the same as JSON beside it. Invariant: the page has no
 // address of another file or server in it; text of traces and servers cannot become markup or script.
 
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { dirname } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { UsageError } from '../core/usage-error.js'
 import type { Report } from './report.js'
@@ -24,6 +25,8 @@ export function writeReport(path: string, report: Report): string {
 export function checkReportPath(path: string): void {
   if (!/\.html?$/i.test(path))
     throw new UsageError(`--report: '${path}' must end with .html; the JSON is written beside it`)
+  // Said now, not at the end of a long run.
+  if (!existsSync(dirname(path))) throw new UsageError(`--report: there is no folder ${dirname(path)}`)
 }
 
 /** The page as one text. */
