@@ -115,6 +115,7 @@ export class Compacting {
       events: open.events,
       policy,
       compiler: CURRENT_COMPILER,
+      compiled: open.compiled,
       lifecycle,
       trigger,
       // A backend that takes less than it was said to take has just told how much is too much.
@@ -174,7 +175,7 @@ export class Compacting {
     const { idleMs, now = Date.now } = this.#deps
     const last = open.events.findLast(({ position }) => position <= open.fold.usageAt)
     if (idleMs === 0 || last === undefined || now() - last.at < idleMs) return false
-    const event = ttlBoundary(open.events, policy, CURRENT_COMPILER)
+    const event = ttlBoundary(open.compiled, policy)
     return event === undefined ? false : this.#apply(open, event)
   }
 

@@ -87,6 +87,11 @@ export class OpenSession {
     return appended
   }
 
+  /** Told all of `events`. */
+  get compiled(): IncrementalCompiler {
+    return this.#compiler
+  }
+
   compile(policy: PolicySnapshot): CompiledContext {
     return this.#compiler.compile(policy)
   }

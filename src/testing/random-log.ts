@@ -93,7 +93,9 @@ const step = fc.oneof(
 
 const shared = fc.dictionary(
   fc.constantFrom('s1', 's2'),
-  fc.record({ label, value: text, sources: fc.subarray(SOURCES, { maxLength: 1 }) }),
+  fc
+    .record({ label, value: text, sources: fc.subarray(SOURCES, { maxLength: 1 }) })
+    .map(({ value, sources, ...rest }) => ({ ...rest, sources, value: value + marksOf(sources) })),
 )
 
 /** A policy at random; `revoked` is some of SOURCES. */
@@ -187,8 +189,13 @@ function tainted(events: readonly { readonly body: EventBody; readonly own: read
   })
 }
 
+/** What texts that rest on `sources` have in them. */
+function marksOf(sources: readonly string[]): string {
+  return sources.map((source) => ` ${source}!`).join('')
+}
+
 function marked(body: EventBody, sources: readonly string[]): EventBody {
-  const mark = sources.map((source) => ` ${source}!`).join('')
+  const mark = marksOf(sources)
   if (mark === '') return body
   if (body.kind === 'compaction') {
     return {

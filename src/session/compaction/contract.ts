@@ -3,7 +3,7 @@
 // recent turns stay, and what does not shrink the context is not applied.
 
 import type { ChatMessage, ToolDefinition } from '../../core/request.js'
-import type { CompiledContext, MadeBy } from '../compile/contract.js'
+import type { CompiledContext, IncrementalCompiler, MadeBy } from '../compile/contract.js'
 import type { CompactionEvent, CompactionStep, PolicySnapshot, SessionEvent } from '../log/event.js'
 
 /** What a model card says of contexts' lives. Plain data. */
@@ -110,6 +110,8 @@ export interface CompactionInput {
   readonly events: readonly SessionEvent[]
   readonly policy: PolicySnapshot
   readonly compiler: number
+  /** One that was told `events`, and no more; undefined: they are compiled from scratch. */
+  readonly compiled?: IncrementalCompiler
   readonly lifecycle: Lifecycle
   readonly trigger: Exclude<CompactionEvent['trigger'], 'ttl'>
   /** In tokens. */

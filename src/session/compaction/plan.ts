@@ -2,14 +2,13 @@
 // Pure; where a model has to write, the plan says what and goes on with its text. Invariant: what comes out has fewer
 // characters and fewer tokens than what went in, and never follows another compaction with nothing said in between.
 
-import { compileContext } from '../compile/compilers.js'
-import type { CompiledContext } from '../compile/contract.js'
+import { createIncrementalCompiler } from '../compile/compilers.js'
+import type { CompiledContext, IncrementalCompiler } from '../compile/contract.js'
 import type { CompactionEvent, CompactionStep } from '../log/event.js'
 import { checkSummary } from './check.js'
 import type { CompactionInput, CompactionPlan, StepKind, SummaryRequest } from './contract.js'
 import { factsOf } from './facts.js'
 import * as kinds from './index.js'
-import { eventBehind } from './on-trial.js'
 import { cutTo } from './snip.js'
 import { mayCompact, OVERFLOW_KEEP, reliefTokens } from './triggers.js'
 import { historyChars, stepInput } from './units.js'
@@ -36,23 +35,30 @@ export async function runCompaction(
 
 class Plan {
   readonly #input: CompactionInput
+  readonly #compiled: IncrementalCompiler
+  readonly #position: number
   readonly #before: CompiledContext
   readonly #keep: number
+  readonly #toolTokens: number
   #steps: CompactionStep[] = []
   #now: CompiledContext
   #problems: readonly string[] = []
 
-  constructor(input: CompactionInput, before?: CompiledContext) {
-    const { events, policy, compiler, trigger, lifecycle } = input
+  constructor(input: CompactionInput, twin?: Plan) {
+    const { policy, trigger, lifecycle } = input
     this.#input = input
-    this.#before = before ?? compileContext(events, policy, compiler)
+    this.#position = twin === undefined ? input.events.length : twin.#position
+    this.#compiled = twin === undefined ? (input.compiled ?? compilerOf(input, this.#position)) : twin.#compiled
+    this.#before = twin === undefined ? this.#compiled.compile(policy) : twin.#before
     this.#now = this.#before
+    const tools = this.#before.tools.map(({ json }) => json).join('\n')
+    this.#toolTokens = Math.min(input.usedTokens, tools === '' ? 0 : input.countTokens(tools))
     this.#keep = trigger === 'overflow' ? OVERFLOW_KEEP : lifecycle.keep
   }
 
   /** So that a plan that asks for a text can be gone on with more than once. */
   #copy(): Plan {
-    const copy = new Plan(this.#input, this.#before)
+    const copy = new Plan(this.#input, this)
     copy.#steps = this.#steps
     copy.#now = this.#now
     copy.#problems = this.#problems
@@ -132,7 +138,7 @@ class Plan {
   }
 
   #replace(steps: CompactionStep[]): boolean {
-    const next = this.#compiled(steps)
+    const next = this.#onTrial(steps)
     if (next.chars >= this.#now.chars || this.#measure(next) >= this.#measure(this.#now)) return false
     this.#steps = steps
     this.#now = next
@@ -160,10 +166,12 @@ class Plan {
     return stepInput(this.#now, { events, lifecycle, keep: this.#keep })
   }
 
+  /** Tools have their tokens whatever becomes of the messages. */
   #measure(context: CompiledContext): number {
     const { measure, usedTokens } = this.#input
     if (measure !== undefined) return measure(context)
-    return this.#before.chars === 0 ? usedTokens : (usedTokens * context.chars) / this.#before.chars
+    const { chars } = this.#before
+    return chars === 0 ? usedTokens : this.#toolTokens + ((usedTokens - this.#toolTokens) * context.chars) / chars
   }
 
   #event(steps: readonly CompactionStep[]): CompactionEvent {
@@ -171,10 +179,19 @@ class Plan {
     return { kind: 'compaction', trigger, steps, charsBefore: this.#before.chars, charsAfter: this.#now.chars }
   }
 
-  #compiled(steps: readonly CompactionStep[]): CompiledContext {
-    const { events, policy, compiler } = this.#input
-    return compileContext([...events, eventBehind(events, this.#event(steps))], policy, compiler)
+  #onTrial(steps: readonly CompactionStep[]): CompiledContext {
+    const { policy } = this.#input
+    // Something may have been logged while a summary was written.
+    const isThere = this.#compiled.position === this.#position
+    const compiled = isThere ? this.#compiled : compilerOf(this.#input, this.#position)
+    return compiled.trial([this.#event(steps)], policy)
   }
+}
+
+function compilerOf({ events, compiler }: CompactionInput, position: number): IncrementalCompiler {
+  const compiled = createIncrementalCompiler(compiler)
+  compiled.append(events.slice(0, position))
+  return compiled
 }
 
 /** Names that a policy or a client may choose from. */

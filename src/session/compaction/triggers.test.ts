@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { call, compaction, head, logOf, memory, PLAIN_POLICY, result, says, user } from '../../testing/random-log.js'
-import { compileContext } from '../compile/compilers.js'
-import type { EventBody } from '../log/event.js'
+import { compileContext, createIncrementalCompiler } from '../compile/compilers.js'
+import type { EventBody, SessionEvent } from '../log/event.js'
 import { fewestSteps, forkOutcome } from './fewest-steps.js'
 import { parseLifecycle } from './lifecycle.js'
 import { eventBehind } from './on-trial.js'
@@ -51,11 +51,16 @@ describe('the tool', () => {
 
 describe('a lapsed prefix', () => {
   const log = logOf([head('sys'), memory('m', '1'), user('go'), says('done')])
+  const boundaryOf = (events: readonly SessionEvent[]) => {
+    const compiled = createIncrementalCompiler()
+    compiled.append(events)
+    return ttlBoundary(compiled, PLAIN_POLICY)
+  }
 
   test('lets what waits take effect', () => {
     for (const waiting of [memory('m', '2'), head('new'), head('sys\nmore', 'append')]) {
       const events = [...log, eventBehind(log, waiting)]
-      const event = ttlBoundary(events, PLAIN_POLICY, 1)
+      const event = boundaryOf(events)
       const after = compileContext([...events, eventBehind(events, event!)], PLAIN_POLICY, 1)
       expect([after.tail, after.chars, after.series]).toEqual([[], event!.charsAfter, 2])
       expect(after.messages[0]?.content).not.toBe(compileContext(log, PLAIN_POLICY, 1).messages[0]?.content)
@@ -63,7 +68,7 @@ describe('a lapsed prefix', () => {
   })
 
   test('is no boundary where nothing waits', () => {
-    expect(ttlBoundary(log, PLAIN_POLICY, 1)).toBeUndefined()
+    expect(boundaryOf(log)).toBeUndefined()
   })
 })
 

@@ -1,11 +1,9 @@
 // When a context is shortened: under pressure, when the backend says that it is too long, when the model or a client asks, and
 // when its cached prefix lapsed anyway. Pure; the backend's own counts are what is compared.
 
-import { compileContext } from '../compile/compilers.js'
-import type { CompiledContext } from '../compile/contract.js'
+import type { CompiledContext, IncrementalCompiler } from '../compile/contract.js'
 import type { CompactionEvent, PolicySnapshot, SessionEvent } from '../log/event.js'
 import type { CompactionInput, Lifecycle } from './contract.js'
-import { eventBehind } from './on-trial.js'
 
 /** Messages that stay when the backend said that the context is too long. */
 export const OVERFLOW_KEEP = 5
@@ -65,16 +63,12 @@ export function isToolDue(events: readonly SessionEvent[], name = 'compact'): bo
  * The boundary that costs nothing, because the cached prefix has lapsed: heads and memory edits that wait take effect.
  * Undefined: nothing waits.
  */
-export function ttlBoundary(
-  events: readonly SessionEvent[],
-  policy: PolicySnapshot,
-  compiler: number,
-): CompactionEvent | undefined {
-  const before = compileContext(events, policy, compiler)
+export function ttlBoundary(compiled: IncrementalCompiler, policy: PolicySnapshot): CompactionEvent | undefined {
+  const before = compiled.compile(policy)
   const event: CompactionEvent = {
     ...{ kind: 'compaction', trigger: 'ttl', steps: [], charsBefore: before.chars, charsAfter: before.chars },
   }
-  const after = compileContext([...events, eventBehind(events, event)], policy, compiler)
+  const after = compiled.trial([event], policy)
   return headOf(before) === headOf(after) && before.messages.length === after.messages.length
     ? undefined
     : { ...event, charsAfter: after.chars }

@@ -2,7 +2,7 @@
 // compiling what was appended gives what compiling everything from scratch gives.
 
 import type { ChatMessage, ToolDefinition } from '../../core/request.js'
-import type { PolicySnapshot, SessionEvent } from '../log/event.js'
+import type { EventBody, PolicySnapshot, SessionEvent } from '../log/event.js'
 
 /** A stretch of the context that is as it is, or changes, as one. In order; `digest` chains over those before. */
 export interface ContextSegment {
@@ -65,4 +65,6 @@ export interface IncrementalCompiler {
   readonly position: number
   append(events: readonly SessionEvent[]): void
   compile(policy: PolicySnapshot): CompiledContext
+  /** What would be seen if these events, which rest on nothing, stood behind the log. Costs what is shown. */
+  trial(events: readonly EventBody[], policy: PolicySnapshot): CompiledContext
 }

@@ -41,6 +41,27 @@ export class Body {
     return this.#entries
   }
 
+  /** One that goes on from here by itself. */
+  clone(): Body {
+    const copy = new Body()
+    const batches = new Map<Batch, Batch>()
+    copy.#entries = this.#entries.map((entry) => {
+      if (entry.kind === 'single') return entry
+      const batch = { ...entry, calls: entry.calls.map((call) => ({ ...call })) }
+      batches.set(entry, batch)
+      return batch
+    })
+    for (const [id, waiting] of this.#open) {
+      const copies = waiting.flatMap(({ batch, call }) => {
+        const twin = batches.get(batch)
+        const at = batch.calls.indexOf(call)
+        return twin === undefined || at < 0 ? [] : [{ batch: twin, call: twin.calls[at] as CallState }]
+      })
+      copy.#open.set(id, copies)
+    }
+    return copy
+  }
+
   /** Index of the first entry that has changed, or that another follows now, since this was asked the last time. */
   takeChanges(): number {
     const from = this.#changedFrom

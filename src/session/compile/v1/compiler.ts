@@ -1,7 +1,7 @@
 // Version 1 of the compiler: from scratch, and a few events at a time. Invariant: both give the same bytes, because both take
 // the same events through the same fold; only what a revocation takes away is folded anew.
 
-import type { PolicySnapshot, SessionEvent } from '../../log/event.js'
+import type { EventBody, PolicySnapshot, SessionEvent } from '../../log/event.js'
 import type { CompiledContext, IncrementalCompiler } from '../contract.js'
 import { Fold } from './fold.js'
 import { Layout } from './render.js'
@@ -44,6 +44,18 @@ class Incremental implements IncrementalCompiler {
   }
 
   compile(policy: PolicySnapshot): CompiledContext {
+    this.#refold(policy)
+    return this.#layout.compile(this.#fold, policy)
+  }
+
+  trial(events: readonly EventBody[], policy: PolicySnapshot): CompiledContext {
+    this.#refold(policy)
+    const fold = this.#fold.clone()
+    for (const [i, body] of events.entries()) fold.add(eventAt(body, this.position + 1 + i))
+    return new Layout().compile(fold, policy)
+  }
+
+  #refold(policy: PolicySnapshot): void {
     const revoked = this.#effective(policy)
     if (revoked.size !== this.#applied.size || [...revoked].some((source) => !this.#applied.has(source))) {
       this.#fold = new Fold(revoked)
@@ -52,7 +64,6 @@ class Incremental implements IncrementalCompiler {
       this.#applied = revoked
     }
     for (; this.#folded < this.#events.length; this.#folded++) this.#fold.add(this.#events[this.#folded]!)
-    return this.#layout.compile(this.#fold, policy)
   }
 
   /** Revoked sources that anything here rests on. */
@@ -61,6 +72,11 @@ class Incremental implements IncrementalCompiler {
     const rests = (source: string) => this.#sources.has(source) || shared.has(source)
     return new Set([...policy.revoked, ...this.#revoked].filter(rests))
   }
+}
+
+/** An event that is in no log. */
+function eventAt(body: EventBody, position: number): SessionEvent {
+  return { body, ...{ id: '', session: '', tenant: '', at: 0, sources: [], digest: '', previous: '' }, position }
 }
 
 function sharedSources({ shared }: PolicySnapshot): string[] {

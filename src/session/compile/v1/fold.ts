@@ -23,7 +23,7 @@ const READ_TOOL = 'read_result'
 
 /** All of a log up to some event, under one set of revoked sources. */
 export class Fold {
-  readonly body = new Body()
+  readonly body: Body
   readonly head: Head
   /** Ephemeral notes by label, the latest last. */
   readonly notes = new Map<string, Of<NoteEvent>>()
@@ -40,9 +40,24 @@ export class Fold {
   /** Where the current body begins. */
   #bodyFrom = 0
 
-  constructor(revoked: ReadonlySet<string>) {
+  constructor(revoked: ReadonlySet<string>, body = new Body(), head = new Head(revoked)) {
     this.#revoked = revoked
-    this.head = new Head(revoked)
+    this.body = body
+    this.head = head
+  }
+
+  /** One that goes on from here by itself. */
+  clone(): Fold {
+    const copy = new Fold(this.#revoked, this.body.clone(), this.head.clone())
+    for (const [label, note] of this.notes) copy.notes.set(label, note)
+    for (const position of this.#withheld) copy.#withheld.add(position)
+    for (const [id, position] of this.#withheldCalls) copy.#withheldCalls.set(id, position)
+    for (const locator of this.#withheldLocators) copy.#withheldLocators.add(locator)
+    for (const source of this.#seen) copy.#seen.add(source)
+    for (const source of this.#revokedSoFar) copy.#revokedSoFar.add(source)
+    copy.series = this.series
+    copy.#bodyFrom = this.#bodyFrom
+    return copy
   }
 
   /** Positions that are left out, in order. */

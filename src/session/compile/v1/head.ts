@@ -58,6 +58,19 @@ export class Head {
     this.#revoked = revoked
   }
 
+  /** One that goes on from here by itself. */
+  clone(): Head {
+    const copy = new Head(this.#revoked)
+    copy.#fresh = this.#fresh
+    copy.#shown = this.#shown
+    copy.#latest = this.#latest
+    copy.#told = this.#told
+    copy.#memory = new Map(this.#memory)
+    copy.#shownMemory = this.#shownMemory
+    copy.#shared = this.#shared
+    return copy
+  }
+
   get callable(): readonly ToolDefinition[] {
     return this.#told.tools
   }

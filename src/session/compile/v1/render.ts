@@ -3,29 +3,13 @@
 //
 //   root | tools | system | memory | message ... | tail ...      digest(n) = SHA-256(digest(n - 1) | kind | digest of content)
 
-import { hash } from 'node:crypto'
 import type { ChatMessage } from '../../../core/request.js'
 import type { PolicySnapshot } from '../../log/event.js'
 import type { CompiledContext, ContextSegment, Origin } from '../contract.js'
-import { type Placed, placedOf, type Single, sourcesOf } from './entries.js'
+import { type Placed, placedOf, sourcesOf } from './entries.js'
 import type { Fold } from './fold.js'
-import type { ShownHead } from './head.js'
+import { chained, type Leading, leadingOf, leadingParts, VERSION } from './leading.js'
 import { messageChars, messageDigest, noteMessage } from './messages.js'
-import { memoryText, SUMMARY_RULE } from './words.js'
-
-/** The version that these bytes belong to. */
-export const VERSION = 1
-
-type HeadSegment = Omit<ContextSegment, 'message'>
-
-interface Leading {
-  /** What it was made from; equal means that nothing of it changed. */
-  readonly text: string
-  readonly root: string
-  readonly segments: readonly HeadSegment[]
-  readonly message: ChatMessage | undefined
-  readonly origin: Origin
-}
 
 /** Places in what was laid out. */
 interface Mark {
@@ -48,7 +32,8 @@ export class Layout {
 
   compile(fold: Fold, policy: PolicySnapshot): CompiledContext {
     const head = fold.head.shown(policy.shared)
-    const from = this.#lead(leadingOf(head, fold.body.summary, policy.retention), fold.body.takeChanges())
+    const parts = leadingParts(head, fold.body.summary, policy.retention)
+    const from = this.#lead(leadingOf(parts, this.#leading), fold.body.takeChanges())
     const waiting = this.#extend(fold, from)
     const tail = tailOf(fold, policy, waiting)
     const stableDigest = this.#segments.at(-1)?.digest ?? (this.#leading as Leading).root
@@ -78,7 +63,7 @@ export class Layout {
 
   /** Index of the first entry that must be laid out again. */
   #lead(leading: Leading, changedFrom: number): number {
-    if (this.#leading?.text === leading.text && this.#leading.root === leading.root) {
+    if (this.#leading === leading) {
       if (changedFrom === 0) this.#sources.clear()
       return changedFrom
     }
@@ -130,44 +115,6 @@ export class Layout {
     const isSame = all.size === this.#sorted.length && this.#sorted.every((source) => all.has(source))
     if (!isSame) this.#sorted = [...all].sort()
     return this.#sorted
-  }
-}
-
-function chained(before: string, kind: ContextSegment['kind'], content: string): string {
-  return hash('sha256', `${before}|${kind}|${content}`)
-}
-
-function leadingOf(head: ShownHead, summary: Single | undefined, retention: string): Leading {
-  const { tools, system, blocks, toolsAt, systemAt } = head
-  const root = hash('sha256', JSON.stringify(['refrain-context', VERSION, retention]))
-  const segments: HeadSegment[] = []
-  let digest = root
-  const add = (kind: ContextSegment['kind'], content: string, from: number, to: number) => {
-    digest = chained(digest, kind, hash('sha256', content))
-    segments.push({ kind, from, to, digest })
-  }
-  const toolsText = JSON.stringify(tools.map(({ name, json }) => [name, json]))
-  if (tools.length > 0) add('tools', toolsText, toolsAt, toolsAt)
-  if (system !== '') add('system', system, systemAt, systemAt)
-  const memory = [
-    ...(blocks.length > 0 ? [memoryText(blocks)] : []),
-    ...(summary !== undefined ? [SUMMARY_RULE] : []),
-  ].join('\n\n')
-  const places = [
-    ...(blocks.length > 0 ? [head.memoryFrom, head.memoryAt] : []),
-    ...(summary ? [summary.from, summary.to] : []),
-  ]
-  if (memory !== '') add('memory', memory, Math.min(...places), Math.max(...places))
-  const content = [system, memory].filter((part) => part !== '').join('\n\n')
-  const parts = segments.filter(({ kind }) => kind !== 'tools')
-  const from = Math.min(...parts.map((part) => part.from))
-  const to = Math.max(...parts.map((part) => part.to))
-  return {
-    text: JSON.stringify([toolsText, system, memory, segments.map((segment) => [segment.from, segment.to])]),
-    root,
-    segments,
-    message: content === '' ? undefined : { role: 'system', content },
-    origin: { from, to, made: 'head' },
   }
 }
 
