@@ -6,8 +6,11 @@ import { Agent, type IncomingMessage, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { composeFleet } from './compose-fleet.js'
+import { makeConfig } from './config.js'
 import { type MockUpstream, mockUpstream } from './testing/mock-upstream.js'
 import { childrenOf, isRunning, until } from './testing/processes.js'
+import { hasRedis, redisServer } from './testing/redis.js'
 import { isBuilt, type Served, serve } from './testing/served.js'
 import { beginStream, chunk, ROLE, type StubUpstream, startStub } from './testing/stub-upstream.js'
 
@@ -43,15 +46,18 @@ async function stub(): Promise<StubUpstream> {
   return started
 }
 
-function configOf(urls: readonly string[]): string {
+function configOf(urls: readonly string[], more = ''): string {
   const file = join(folder, 'config.yaml')
   const tenants = `tenants: [{ name: all, key: ${ADMIN}, admin: true }, { name: some, key: ${LIMITED}, requestsPerMinute: ${LIMIT} }]`
-  writeFileSync(file, `backends: [${urls.map((url) => `{ url: "${url}", kind: vllm }`).join(', ')}]\n${tenants}\n`)
+  writeFileSync(
+    file,
+    `backends: [${urls.map((url) => `{ url: "${url}", kind: vllm }`).join(', ')}]\n${tenants}\n${more}\n`,
+  )
   return file
 }
 
-async function open(processes: number, urls: readonly string[]): Promise<Served> {
-  const args = ['--config', configOf(urls), '--data-dir', join(folder, 'data'), '--processes', String(processes)]
+async function open(processes: number, urls: readonly string[], more = ''): Promise<Served> {
+  const args = ['--config', configOf(urls, more), '--data-dir', join(folder, 'data'), '--processes', String(processes)]
   served = await serve(args)
   await everywhere(processes, async () => (await call('GET', '/ready')).status === 200)
   return served
@@ -71,8 +77,8 @@ interface Called {
 }
 
 /** Where the process that answers was found by a connection of its own. */
-function call(method: string, path: string, more: { body?: object; key?: string; session?: string } = {}) {
-  const { body, key = ADMIN, session } = more
+function call(method: string, path: string, more: { body?: object; key?: string; session?: string; at?: string } = {}) {
+  const { body, key = ADMIN, session, at = served?.url } = more
   const agent = new Agent({ keepAlive: false })
   return new Promise<Called>((resolve, reject) => {
     const headers = {
@@ -80,7 +86,7 @@ function call(method: string, path: string, more: { body?: object; key?: string;
       ...(body && { 'content-type': 'application/json' }),
       ...(session !== undefined && { 'x-session-id': session }),
     }
-    const sent = request(`${served?.url}${path}`, { method, headers, agent }, (response: IncomingMessage) => {
+    const sent = request(`${at}${path}`, { method, headers, agent }, (response: IncomingMessage) => {
       let text = ''
       const settle = (broken: boolean) =>
         resolve({
@@ -274,6 +280,38 @@ describe.skipIf(!isBuilt)('several processes (needs npm run build)', () => {
     for (const release of held) release()
     for (const { text } of await Promise.all(streams)) expect(text.endsWith('data: [DONE]\n\n')).toBe(true)
     expect(await ended).toBe(0)
+  })
+
+  test.skipIf(!hasRedis)('they share with other machines through redis (needs redis-server on the PATH)', async () => {
+    const redis = await redisServer()
+    ups.push(redis)
+    const urls = (await mocks(3)).map(({ url }) => url)
+    await open(2, urls, `fleet: { shared: "${redis.url}" }`)
+    const flags = {
+      'server.port': 0,
+      dataDir: join(folder, 'elsewhere'),
+      backends: urls.map((url) => ({ url, kind: 'vllm' })),
+      tenants: [{ name: 'all', key: ADMIN, admin: true }],
+      'fleet.shared': redis.url,
+    }
+    const elsewhere = await composeFleet(makeConfig({ flags }))
+    ups.push({ close: () => elsewhere.stop(0) })
+    const there = { url: await elsewhere.start() }
+    await until(async () => (await metric('refrain_router_news_total{what="redis-up"')) === 1)
+    await until(async () => (await call('GET', '/ready', { at: there.url })).status === 200)
+    const messages = [{ role: 'user', content: words(1, 300) }]
+    const homes = new Set<string>()
+    for (let turn = 0; turn < 8; turn++) {
+      const body = { model: 'mock', messages, max_tokens: 1 }
+      const at = turn % 3 === 2 ? there : {}
+      const { status, route } = await call('POST', '/v1/chat/completions', { body, ...at })
+      expect(status).toBe(200)
+      if (turn > 0) expect(route).toContain('reason="session"')
+      homes.add(memberOf(route))
+      messages.push({ role: 'assistant', content: 'a' }, { role: 'user', content: words(turn, 40) })
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    expect(homes.size).toBe(1)
   })
 
   test('what keeps one from starting ends the whole, as it would one alone', async () => {
