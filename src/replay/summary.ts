@@ -79,6 +79,9 @@ function notesOf({ plan, settings, results, ended }: SummaryParts, runs: readonl
     if (how === 'stopped') notes.push(`${part}, then it was stopped.`)
     if (how === 'given up') notes.push(`${part}, then it was given up after ${drive.giveUp} failures in a row.`)
   }
+  if (new Set(runs.map(({ requests }) => requests)).size > 1) {
+    notes.push('The targets answered different requests: their sums are not of the same.')
+  }
   if (results.resumed > 0) {
     const times = results.resumed === 1 ? 'once' : `${results.resumed} times`
     notes.push(`It was resumed ${times}: caches may have been colder, or warmer, than without the break.`)

@@ -20,7 +20,7 @@ export async function readTraces(paths: readonly string[]): Promise<Trace> {
     const key = recording ?? file
     together.set(key, [...(together.get(key) ?? []), trace])
   }
-  const apart = [...together.values()].map(joined)
+  const apart = [...together].map(([name, traces]) => joined(name, traces))
   const [first] = apart
   const other = apart.find(({ blockTokens }) => blockTokens !== first!.blockTokens)
   if (other !== undefined) {
@@ -31,9 +31,11 @@ export async function readTraces(paths: readonly string[]): Promise<Trace> {
   return mergeTraces(apart)
 }
 
-function joined(traces: readonly Trace[]): Trace {
+function joined(name: string, traces: readonly Trace[]): Trace {
+  const [first] = traces
+  if (traces.length === 1) return first!
   const requests = traces.flatMap((trace) => trace.requests).sort((a, b) => a.at - b.at)
-  return { ...traces[0]!, requests }
+  return { ...first!, name: `${name}, ${traces.length} sessions`, requests }
 }
 
 async function filesOf(path: string): Promise<string[]> {
