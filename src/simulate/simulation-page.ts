@@ -104,7 +104,8 @@ class Names {
   }
 
   run(simulation: Simulation): string {
-    return `${this.kind(simulation)}, ${sizeOf(simulation.memoryBlocks, this.#blockBytes)}`
+    const where = this.#says.diskBlocks ? ' memory' : ''
+    return `${this.kind(simulation)}, ${sizeOf(simulation.memoryBlocks, this.#blockBytes)}${where}`
   }
 }
 
