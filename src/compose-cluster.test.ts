@@ -12,7 +12,7 @@ import { type MockUpstream, mockUpstream } from './testing/mock-upstream.js'
 import { childrenOf, isRunning, until } from './testing/processes.js'
 import { hasRedis, redisServer } from './testing/redis.js'
 import { isBuilt, type Served, serve } from './testing/served.js'
-import { beginStream, chunk, ROLE, type StubUpstream, startStub } from './testing/stub-upstream.js'
+import { beginStream, chunk, ROLE, type StubUpstream, saying, startStub } from './testing/stub-upstream.js'
 
 const ADMIN = 'key-of-the-admin'
 const LIMITED = 'key-of-the-limited'
@@ -233,7 +233,22 @@ describe.skipIf(!isBuilt)('several processes (needs npm run build)', () => {
     expect(Math.min(whole.length, broken.length)).toBeGreaterThan(0)
     for (const end of broken) if (end !== 'reset') expect(end.text).not.toContain('[DONE]')
 
-    await until(() => childrenOf(pid).filter((child) => child !== before[0]).length === 2)
+    // Whoever asks meanwhile is answered by the other one, and by the new one once that can.
+    up.answer = saying(['hi'])
+    const statuses: number[] = []
+    const isBack = () => childrenOf(pid).filter((child) => child !== before[0]).length === 2
+    const isAsked = () => served?.log().includes('is back') === true
+    for (let more = 20; more > 0; ) {
+      const whole = { ...body, stream: false }
+      statuses.push(
+        await call('POST', '/v1/chat/completions', { body: whole }).then(
+          ({ status }) => status,
+          () => 0,
+        ),
+      )
+      if (isBack() && isAsked()) more--
+    }
+    expect(new Set(statuses)).toEqual(new Set([200]))
     await everywhere(2, async () => (await call('GET', '/ready')).status === 200)
     // Nothing of the one that died counts as under way.
     await everywhere(2, async () => (await call('GET', pathOf(up.url))).text.includes('"in_flight":0'))

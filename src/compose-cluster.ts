@@ -92,7 +92,12 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
   const hub: WorkerHub = new WorkerHub({
     origin,
     clock,
-    welcome: () => ({ processes: limits.processes, members: fleet.entries(), records: [...log.records()] }),
+    welcome: () => ({
+      processes: limits.processes,
+      members: fleet.entries(),
+      up: fleet.members().flatMap(({ id, state }) => (state === 'up' ? [id] : [])),
+      records: [...log.records()],
+    }),
     retell: (sink) => knowledge.index.retell(sink),
     told(text) {
       const { records, released } = keep(text)

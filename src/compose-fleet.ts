@@ -18,7 +18,7 @@ import { applyChange, backendOf, createMembership, createSlots, deskOf, ownedMem
 import { openSharing } from './compose-sharing.js'
 import { warmUp } from './compose-warm-up.js'
 import { type Config, ConfigError } from './config.js'
-import { systemClock } from './core/clock.js'
+import { type Clock, systemClock } from './core/clock.js'
 import { note } from './core/signals.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
@@ -183,8 +183,12 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
         stop: onStop,
       })
       await sharing.start()
+      if (owner !== undefined) {
+        fleet.start()
+        await knownUp(owner, fleet, clock)
+      }
       const url = await server.listen(config.server.host, config.server.port)
-      fleet.start()
+      if (owner === undefined) fleet.start()
       await membership.start()
       owner?.listening(url)
       if (options.warm === true && config.fleet.warmUp) warm()
@@ -209,6 +213,17 @@ function probing(limits: Config['fleet'], owner: OwnerLink | undefined): Config[
   const { processes = 1 } = owner?.welcome ?? {}
   return { ...limits, probeMs: limits.probeMs * processes, downProbeMs: limits.downProbeMs * processes }
 }
+
+/** One of several does not answer for members that it has not asked yet, while the others know them to be up. */
+async function knownUp({ welcome }: OwnerLink, fleet: Fleet, clock: Clock): Promise<void> {
+  const until = clock.now() + KNOWN_UP_MS
+  const isWaited = () =>
+    fleet.members().some(({ id, state }) => state === 'starting' && welcome.up.includes(id)) && clock.now() < until
+  while (isWaited()) await new Promise<void>((resolve) => clock.after(KNOWN_UP_STEP_MS, resolve))
+}
+
+const KNOWN_UP_MS = 2000
+const KNOWN_UP_STEP_MS = 10
 
 /** Seats in slots are the owner's to give. */
 function ownedSeats(owner: OwnerLink, fleet: Fleet): Seats {

@@ -59,11 +59,11 @@ function alone(log: SessionLog): Sharing {
 
 /** The owner keeps the sessions, and carries the news. */
 function withOwner(owner: OwnerLink, parts: SharingParts): Sharing {
-  const { origin, records } = owner.welcome
+  const { origin } = owner.welcome
   const peers = new Peers({ ...peersParts(parts), wire: owner, origin })
   return {
     peers,
-    store: { records: () => records, put: (record) => peers.keep(record), remove: () => undefined },
+    store: { records: () => owner.takeRecords(), put: (record) => peers.keep(record), remove: () => undefined },
     start: async () => peers.start(),
     counts: () => countsOf(peers.counts),
     close: async () => peers.close(),

@@ -17,6 +17,8 @@ export interface Welcome {
   /** How many there are to be. */
   readonly processes: number
   readonly members: readonly MemberEntry[]
+  /** Ids of those that are up. */
+  readonly up: readonly string[]
   readonly records: readonly SessionRecord[]
 }
 
@@ -67,17 +69,26 @@ export interface SeatLeft {
 }
 
 export class OwnerLink implements NewsWire {
-  readonly welcome: Welcome
+  readonly welcome: Omit<Welcome, 'records'>
+  #records: readonly SessionRecord[]
   readonly #dialogue: Dialogue
   #nextSeat = 0
 
-  private constructor(welcome: Welcome, dialogue: Dialogue) {
+  private constructor({ records, ...welcome }: Welcome, dialogue: Dialogue) {
     this.welcome = welcome
+    this.#records = records
     this.#dialogue = dialogue
   }
 
   static async open(dialogue: Dialogue): Promise<OwnerLink> {
     return new OwnerLink(await dialogue.ask<Welcome>('welcome'), dialogue)
+  }
+
+  /** Sessions of before; they are let go of with this. */
+  takeRecords(): readonly SessionRecord[] {
+    const records = this.#records
+    this.#records = []
+    return records
   }
 
   listen(ears: OwnerEars): void {

@@ -26,6 +26,7 @@ function house(seats: SlotSeats = { take: () => undefined }) {
     welcome: () => ({
       processes: 2,
       members: [{ options: OPTIONS, source: 'config', drained: true }],
+      up: ['a'],
       records: [{ key: 'k', member: 'a', scope: 's', tail: 't', tokens: 5 }],
     }),
     retell: (sink) => index.retell(sink),
@@ -89,8 +90,10 @@ describe('a process', () => {
       origin: 'owner.0',
       processes: 2,
       members: [{ source: 'config', drained: true }],
-      records: [{ key: 'k' }],
+      up: ['a'],
     })
+    expect(one.link.takeRecords()).toMatchObject([{ key: 'k' }])
+    expect(one.link.takeRecords()).toEqual([])
     await soon()
     expect(one.heard).toEqual([
       ['stored', 'a', 'host', [1, 2]],
