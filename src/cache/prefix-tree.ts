@@ -9,8 +9,8 @@ import type { BlockHash, Root, TierName } from '../core/block.js'
 import { isOfTenant } from './chain.js'
 import type { HeldBlock, PrefixNode, PrefixTree, PrefixTreeAsk } from './contract.js'
 
-/** Blocks between two turns of the event loop: about a millisecond. */
-const SLICE_BLOCKS = 2048
+/** Blocks between two turns of the event loop: one to two milliseconds. */
+const SLICE_BLOCKS = 1024
 /** Blocks that are looked at. */
 export const READ_BLOCKS = 262_144
 /** Stretches of one tier within a node; what is left over counts to the last. */
@@ -24,7 +24,9 @@ interface Item {
   readonly parent: BlockHash | Root
   tier: TierName
   uses: number
-  children: Item[]
+  /** The first of its children and, as theirs, the next of its siblings: a list each would be most of the work. */
+  child: Item | undefined
+  sibling: Item | undefined
   /** Blocks of it and of all that follows. */
   weight: number
 }
@@ -66,7 +68,7 @@ async function collect(
       const known = items.get(hash)
       if (known === undefined) {
         if (items.size >= READ_BLOCKS) return { items, complete: false }
-        items.set(hash, { hash, root, parent, tier, uses, children: [], weight: 1 })
+        items.set(hash, { hash, root, parent, tier, uses, child: undefined, sibling: undefined, weight: 1 })
       } else {
         if (SPEED[tier] < SPEED[known.tier]) known.tier = tier
         known.uses = Math.max(known.uses, uses)
@@ -82,19 +84,25 @@ async function link(items: ReadonlyMap<BlockHash, Item>, turn: () => Promise<voi
   for (const item of items.values()) {
     const waits = turn()
     if (waits) await waits
-    if (item.parent === item.root) roots.push(item)
-    else items.get(item.parent as BlockHash)?.children.push(item)
+    if (item.parent === item.root) {
+      roots.push(item)
+      continue
+    }
+    const parent = items.get(item.parent as BlockHash)
+    if (parent === undefined) continue
+    item.sibling = parent.child
+    parent.child = item
   }
   const order = [...roots]
   // What is added while it is walked is walked too: parents come before their children.
   for (const item of order) {
     const waits = turn()
     if (waits) await waits
-    for (const child of item.children) order.push(child)
+    for (let child = item.child; child !== undefined; child = child.sibling) order.push(child)
   }
   for (let i = order.length - 1; i >= 0; i--) {
     const item = order[i] as Item
-    for (const child of item.children) item.weight += child.weight
+    for (let child = item.child; child !== undefined; child = child.sibling) item.weight += child.weight
   }
   return { roots, linked: order.length }
 }
@@ -114,18 +122,30 @@ function select(roots: readonly Item[], most: number): { readonly nodes: readonl
   const nodes: Draft[] = []
   let open: Candidate[] = heaviest(roots, most).map((item) => ({ item, parent: undefined, depth: 0 }))
   while (open.length > 0 && nodes.length < most) {
-    const best = open.reduce((a, b) => (b.item.weight > a.item.weight ? b : a))
-    open = open.filter((each) => each !== best)
+    const best = takeHeaviest(open)
     const { node, last } = runFrom(best)
     const index = nodes.push(node) - 1
-    const shown = heaviest(last.children, most)
+    const children = childrenOf(last)
+    const shown = heaviest(children, most)
     for (const item of shown) open.push({ item, parent: index, depth: node.depth + node.blocks })
-    hide(node, last.children.length - shown.length, node.below - sum(shown))
+    hide(node, children.length - shown.length, node.below - sum(shown))
     // No more than can still be shown: the rest is looked through once a turn.
     if (open.length > 2 * most) open = leave(nodes, open, most)
   }
   leave(nodes, open, 0)
   return { nodes }
+}
+
+/** Takes the heaviest out of `open`, which has one and loses its order. */
+function takeHeaviest(open: Candidate[]): Candidate {
+  let at = 0
+  for (let i = 1; i < open.length; i++) {
+    if ((open[i] as Candidate).item.weight > (open[at] as Candidate).item.weight) at = i
+  }
+  const best = open[at] as Candidate
+  const last = open.pop() as Candidate
+  if (last !== best) open[at] = last
+  return best
 }
 
 /** Keeps the heaviest `most` candidates; the others are hidden behind their parents. */
@@ -135,6 +155,12 @@ function leave(nodes: readonly Draft[], open: readonly Candidate[], most: number
     if (parent !== undefined) hide(nodes[parent] as Draft, 1, item.weight)
   }
   return ordered.slice(0, most)
+}
+
+function childrenOf(item: Item): Item[] {
+  const children: Item[] = []
+  for (let child = item.child; child !== undefined; child = child.sibling) children.push(child)
+  return children.reverse()
 }
 
 function heaviest(items: readonly Item[], most: number): readonly Item[] {
@@ -156,7 +182,7 @@ function runFrom({ item, parent, depth }: Candidate): { node: Draft; last: Item 
   const tiers: { tier: TierName; blocks: number }[] = []
   let last = item
   let blocks = 0
-  for (let at: Item | undefined = item; at !== undefined; at = at.children.length === 1 ? at.children[0] : undefined) {
+  for (let at: Item | undefined = item; at !== undefined; at = at.child?.sibling === undefined ? at.child : undefined) {
     const stretch = tiers.at(-1)
     if (stretch !== undefined && (stretch.tier === at.tier || tiers.length === TIER_STRETCHES)) stretch.blocks++
     else tiers.push({ tier: at.tier, blocks: 1 })

@@ -15,8 +15,10 @@ export const WATCH_MS = 60_000
 /** Between two looks at all sessions, and at the tiers, however many pages ask. */
 const FRESH_MS = 500
 const STATUS_MS = 1000
-/** A tree is made anew after so long. */
+/** A tree is made anew after so long, and after so many times what the last one took: it is the engine's thread that reads. */
 const TREE_MS = 2000
+const TREE_REST = 20
+const MAX_TREE_MS = 60_000
 export const TREE_NODES = 300
 /** Sessions in one answer, the latest. */
 const SESSIONS = 2000
@@ -26,9 +28,11 @@ export function createDashboard(sources: DashboardSources, now: () => number = D
   return new Desk(sources, now)
 }
 
-interface Kept<T> {
+interface KeptTree {
   readonly at: number
-  readonly value: T
+  readonly value: Promise<TreePage>
+  /** How long it is good for. */
+  goodMs: number
 }
 
 class Desk implements Dashboard {
@@ -39,7 +43,7 @@ class Desk implements Dashboard {
   #cancel: () => void = () => undefined
   /** When the sessions that a viewer sees were looked at last. */
   readonly #looked = new Map<string, number>()
-  readonly #trees = new Map<string, Kept<Promise<TreePage>>>()
+  readonly #trees = new Map<string, KeptTree>()
   #status: { at: number; value: CacheStatus | undefined } = { at: Number.NEGATIVE_INFINITY, value: undefined }
   #assets: ReadonlyMap<string, Asset> | undefined
 
@@ -85,7 +89,7 @@ class Desk implements Dashboard {
     this.#watched()
     const name = viewer.admin ? '' : viewer.name
     const kept = this.#trees.get(name)
-    if (kept !== undefined && clock.now() - kept.at < TREE_MS) return kept.value
+    if (kept !== undefined && clock.now() - kept.at < kept.goodMs) return kept.value
     const own = viewer.admin ? undefined : (roots?.of(viewer.name) ?? [])
     const value = cache.tree({ nodes: TREE_NODES, ...(own && { tenants: own }) }).then((tree) =>
       treeView(tree, {
@@ -94,8 +98,15 @@ class Desk implements Dashboard {
         at: this.#now(),
       }),
     )
-    this.#trees.set(name, { at: clock.now(), value })
-    value.catch(() => this.#trees.delete(name))
+    const at = clock.now()
+    const fresh: KeptTree = { at, value, goodMs: MAX_TREE_MS }
+    this.#trees.set(name, fresh)
+    value.then(
+      () => {
+        fresh.goodMs = Math.min(MAX_TREE_MS, Math.max(TREE_MS, TREE_REST * (clock.now() - at)))
+      },
+      () => this.#trees.delete(name),
+    )
     return value
   }
 

@@ -1,7 +1,7 @@
 // The tree of what is cached, as one viewer sees it: tokens in place of blocks, names that can't be turned back into
 // prompts, and the sessions whose last prompts go through each node.
 
-import { createHmac, randomBytes } from 'node:crypto'
+import { hash as digest, randomBytes } from 'node:crypto'
 import type { PrefixNode, PrefixTree } from '../cache/contract.js'
 import { BLOCK_TOKENS, type Chain, type Root } from '../core/block.js'
 import type { TreeNode, TreePage } from './contract.js'
@@ -23,9 +23,9 @@ export interface TreeViewParts {
   readonly at: number
 }
 
-/** A hash of a short known text could be tried out; under the process's own key it can't. */
-const secret = randomBytes(16)
-const nameOf = (hash: string) => createHmac('sha256', secret).update(hash).digest('hex').slice(0, 16)
+/** A hash of a short known text could be tried out; under the process's own key, in front of names of one length, it can't. */
+const secret = randomBytes(32).toString('hex')
+const nameOf = (hash: string) => digest('sha256', secret + hash, 'hex').slice(0, 16)
 
 export function treeView(tree: PrefixTree, { prefixes, ownersOf, at }: TreeViewParts): TreePage {
   const byHash = new Map<string, { readonly node: PrefixNode; readonly sessions: string[]; count: number }>(

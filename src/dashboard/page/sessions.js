@@ -35,7 +35,7 @@ export function sessionsView(select) {
   )
   const total = el('span', { class: 'hint' })
   const newer = el('button', { type: 'button', class: 'newer', hidden: true })
-  const spacer = el('div', { class: 'rows' })
+  const spacer = el('div', { class: 'rows', role: 'presentation' })
   const list = el('div', { class: 'list', role: 'listbox', tabindex: 0, 'aria-label': 'Sessions' }, spacer)
   const nothing = el('div')
   const aside = el('div', { class: 'tools' }, total, filter, order)
