@@ -40,6 +40,8 @@ export class Compacting {
   readonly #deps: CompactingDeps
   /** Calls of the compact tool that were tried and came to nothing. */
   readonly #tried = new WeakMap<OpenSession, number>()
+  /** Characters of contexts that no strategy could shorten: a summary is not written anew at every turn. */
+  readonly #hopeless = new WeakMap<OpenSession, number>()
 
   constructor(deps: CompactingDeps) {
     this.#deps = deps
@@ -85,6 +87,7 @@ export class Compacting {
     if (!isDue && !isPressed) return this.#lapse(open, policy)
     const cause = isDue ? trigger : 'pressure'
     const plan = await this.#run(open, { ...why, trigger: cause }, usedTokens)
+    if (plan.kind === 'apply') this.#hopeless.delete(open)
     if (plan.kind === 'apply') return this.#apply(open, plan.event)
     if (plan.kind === 'nothing') return false
     const reason = plan.problems.join('; ').slice(0, 1000)
@@ -93,7 +96,9 @@ export class Compacting {
       text: `a compaction of ${open.record.id} was rejected: ${reason}`,
       detail: { trigger },
     })
-    if (plan.partial !== undefined) return this.#apply(open, plan.partial)
+    const isShorter = plan.partial !== undefined && (await this.#apply(open, plan.partial))
+    this.#hopeless.set(open, open.compile(policy).chars)
+    if (isShorter) return true
     if (trigger === 'api') throw new RefrainError('compaction_rejected', `the context was not shortened: ${reason}`)
     return false
   }
@@ -189,7 +194,9 @@ export class Compacting {
   #isPressed(open: OpenSession, policy: PolicySnapshot, usedTokens: number): boolean {
     const { ports, lifecycle } = this.#deps
     const { contextLength: window } = ports.model(open.record.model)
-    return isUnderPressure(lifecycle, { usedTokens, window, chars: historyChars(open.compile(policy)) })
+    const context = open.compile(policy)
+    if (context.chars < (this.#hopeless.get(open) ?? 0) * RETRY_GROWTH) return false
+    return isUnderPressure(lifecycle, { usedTokens, window, chars: historyChars(context) })
   }
 
   /** As the backend counted the last turn, and what came behind it. */
@@ -212,6 +219,9 @@ export class Compacting {
     )
   }
 }
+
+/** What could not be shortened is tried again when it has grown by so much: little, for a summary must still fit in beside it. */
+const RETRY_GROWTH = 1.03
 
 /** What a template writes around a message, about. */
 const FRAME_TOKENS = 8
