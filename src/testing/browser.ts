@@ -1,9 +1,10 @@
 // Chromium without a window, as Debian packages it, for tests of the page. Invariant: a fresh profile each time, no traffic
 // but to the server under test, and a browser that ends with its test.
 
-import { accessSync, constants, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type BrowserContext, chromium } from 'playwright-core'
 
@@ -19,18 +20,11 @@ const FLAGS = [
 ]
 
 /** The browser on the PATH; undefined: tests of the page are skipped. */
-export const chromiumPath = (process.env['PATH'] ?? '')
-  .split(delimiter)
-  .flatMap((folder) => ['chromium', 'chromium-browser', 'google-chrome'].map((name) => join(folder, name)))
-  .find(isExecutable)
+export const chromiumPath = found('command -v chromium || command -v chromium-browser || command -v google-chrome')
 
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
+function found(command: string): string | undefined {
+  const { status, stdout } = spawnSync('sh', ['-c', command], { encoding: 'utf8' })
+  return status === 0 ? stdout.trim() : undefined
 }
 
 /** Where screenshots are left, for whoever looks at a run. */
