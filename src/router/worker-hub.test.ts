@@ -146,7 +146,7 @@ describe('a process', () => {
   })
 
   test('that gives up waiting for a seat leaves none taken', async () => {
-    let give: (seat: Awaited<ReturnType<SlotSeats['take']>>) => void = () => undefined
+    let give: (seat: NonNullable<Awaited<ReturnType<SlotSeats['take']>>>) => void = () => undefined
     let left = 0
     const { add } = house({ take: () => new Promise((resolve) => (give = resolve)) })
     const one = await add()
