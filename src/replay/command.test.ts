@@ -162,6 +162,7 @@ describe('refrain bench replay', () => {
       (response) => response.writeHead(200).end('data: {"choices": [{"delta": {"content": "a"}}]}\n\n'),
       (response) => response.writeHead(200).end('data: {"error": {"message": "gone"}}\n\n'),
       (response) => response.writeHead(200).end('data: {"choices": \n\n'),
+      (response) => response.writeHead(200, { 'content-type': 'application/json' }).end('{"choices": []}'),
       (response) => response.writeHead(200).write('data: {}\n\n', () => void response.socket?.destroy()),
     ]
     // Two probes come first.
@@ -169,14 +170,15 @@ describe('refrain bench replay', () => {
       if (nth < 2 || nth % 2 === 1) streamed(response, { prompt_tokens: 100 * (nth + 1), completion_tokens: 1 })
       else faults[(nth / 2 - 1) % faults.length]!(response)
     })
-    const [run] = (await reportOf(traceFile(), { target: [url] })).runs
-    expect([run!.requests, run!.failed]).toEqual([4, 5])
+    const [run] = (await reportOf(traceFile(4), { target: [url] })).runs
+    expect([run!.requests, run!.failed]).toEqual([6, 6])
     const said = run!.errors.map(({ what }) => what).sort()
     expect(said).toEqual([
       'aborted',
       'in the stream: gone',
       'status 500: out of memory',
       'the answer is not JSON: Unexpected end of JSON input',
+      'the answer is not streamed',
       'the stream broke off',
     ])
     // It never said what it reused.

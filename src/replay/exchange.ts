@@ -157,7 +157,7 @@ async function read(response: IncomingMessage, startedAt: number): Promise<Excha
       if (typeof reason === 'string') isOver = true
     }
   }
-  if (!isOver) return { error: 'the stream broke off' }
+  if (!isOver) return { error: isJson(response) ? 'the answer is not streamed' : 'the stream broke off' }
   const endedAt = performance.now()
   const counted = usageFrom(usage, timings)
   return {
@@ -167,6 +167,10 @@ async function read(response: IncomingMessage, startedAt: number): Promise<Excha
     cachedTokens: counted?.cachedTokens,
     outputTokens: counted?.completionTokens ?? pieces,
   }
+}
+
+function isJson({ headers }: IncomingMessage): boolean {
+  return headers['content-type']?.startsWith('application/json') === true
 }
 
 /** Text, thought or call: whatever a client sees first. */
