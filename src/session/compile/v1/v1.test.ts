@@ -358,8 +358,8 @@ test('one log has one digest for ever: another one means another version of the 
   ])
   expect([context.stableDigest, context.digest]).toMatchInlineSnapshot(`
     [
-      "3384b45c18d78993418d554abf58ac4893aa902ca94e32d046f58f419897a7ab",
-      "9cc7af0086596bcab54d83b65a19c90ff4926cb853e7b841daa19bc43b55d4c4",
+      "b41f024576ab85d77deccaf98fa5e7c8cbdd0ef1593b402062bfe9dc91265ace",
+      "b67dc418b282398f8036a40afb2b4bbf8613e6c9fb19f83ffc09bea8f85855bd",
     ]
   `)
 })
