@@ -222,8 +222,6 @@ class Passing {
     const { asked, sink, signal } = this.#request
     const { router, exchange, kindOf, tenants, clock, isQuiet = false } = this.#parts
     const { member } = placement
-    sink.routed(routeHeader(placement))
-    router.sent(asked.query, placement)
     const startedAt = clock.now()
     const routeMs = startedAt - this.#lookedAt
     let ttftMs: number | undefined
@@ -243,30 +241,43 @@ class Passing {
         parts: tenants.length > 0,
         seat: seat?.settings ?? NO_SETTINGS,
       }
-      const sent = outbound(out)
+      const sent = outbound(out) //                              unsupported_parameter
       if (!isQuiet) tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
-      ending = await exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
+      const answered = exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
+      // The books are kept while the backend works.
+      sink.routed(routeHeader(placement))
+      router.sent(asked.query, placement)
+      ending = await answered
       return ending
     } finally {
-      const { usage } = ending ?? {}
-      if (!isQuiet) tellSettled(asked.query.id, placement, { routeMs, ttftMs, ending })
-      seat?.leave(usage)
-      if (usage !== undefined) this.#counted(usage.promptTokens)
-      router.settled({
-        query: asked.query,
-        member: member.id,
-        predictedHitTokens: placement.predictedHitTokens,
-        ...(usage?.cachedTokens !== undefined && { cachedTokens: usage.cachedTokens }),
-        ...(usage !== undefined && { promptTokens: usage.promptTokens, completionTokens: usage.completionTokens }),
-        ...(ttftMs !== undefined && { ttftMs }),
-        // A client that left is no fault of the member's.
-        failed: ending !== undefined && isFailure(ending),
-      })
-      this.#parts.room.look()
-      const { tenant, promptTokens } = asked.query
-      if (usage !== undefined)
-        this.#parts.quotas?.settle(tenant, usage.promptTokens - promptTokens + usage.completionTokens)
+      const over = () => this.#over(placement, { routeMs, ttftMs, ending, seat })
+      // And while the client reads, unless another attempt may follow.
+      if (ending === undefined || isFailure(ending)) over()
+      else setImmediate(over)
     }
+  }
+
+  /** Tells whoever has to know that an attempt is over. */
+  #over(placement: MemberPlacement, { routeMs, ttftMs, ending, seat }: Over): void {
+    const { query } = this.#request.asked
+    const { router, room, quotas, isQuiet = false } = this.#parts
+    const { usage } = ending ?? {}
+    if (!isQuiet) tellSettled(query.id, placement, { routeMs, ttftMs, ending })
+    seat?.leave(usage)
+    if (usage !== undefined) this.#counted(usage.promptTokens)
+    router.settled({
+      query,
+      member: placement.member.id,
+      predictedHitTokens: placement.predictedHitTokens,
+      ...(usage?.cachedTokens !== undefined && { cachedTokens: usage.cachedTokens }),
+      ...(usage !== undefined && { promptTokens: usage.promptTokens, completionTokens: usage.completionTokens }),
+      ...(ttftMs !== undefined && { ttftMs }),
+      // A client that left is no fault of the member's.
+      failed: ending !== undefined && isFailure(ending),
+    })
+    room.look()
+    if (usage !== undefined)
+      quotas?.settle(query.tenant, usage.promptTokens - query.promptTokens + usage.completionTokens)
   }
 
   /** What the backend counted teaches how long prompts are. */
@@ -311,6 +322,14 @@ class Passing {
 }
 
 const NO_SETTINGS: readonly BodySetting[] = []
+
+interface Over {
+  readonly routeMs: number
+  readonly ttftMs: number | undefined
+  /** Undefined: the client left. */
+  readonly ending: Ending | undefined
+  readonly seat: Seat | undefined
+}
 
 interface Attempted {
   readonly remote: Remote

@@ -108,7 +108,8 @@ export class BodyMemo {
     const { bytes, elements, resumed, members, digests, links, close, told } = scan
     const { length } = elements.ends
     if (bytes.length < SHORT_BYTES || bytes.length * ROOM > this.#maxBytes || length === 0) return
-    const isNext = resumed?.isWhole === true
+    // Another one may have been put there since it was found.
+    const isNext = resumed?.isWhole === true && this.#entries[resumed.slot] === resumed.body
     const buffer = this.#copied(bytes, isNext ? this.#buffers[resumed.slot] : undefined, scan.knownBytes)
     if (isNext) this.#drop(resumed.slot)
     while (this.#bytes + buffer.length > this.#maxBytes) this.#dropOldest()

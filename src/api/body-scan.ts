@@ -58,7 +58,7 @@ export class BodyScan {
   readonly members: BodyMember[] = []
   readonly elements: Elements
   /** Where the earlier body is kept, and whether this one goes on from all of it. */
-  readonly resumed: { readonly slot: number; readonly isWhole: boolean } | undefined
+  readonly resumed: { readonly slot: number; readonly body: KeptBody; readonly isWhole: boolean } | undefined
   /** Elements that were known from it, byte for byte. */
   readonly known: number
   /** Where the closing brace stands. */
@@ -78,7 +78,9 @@ export class BodyScan {
   constructor(bytes: Buffer, memo?: BodyMemo) {
     this.bytes = bytes
     const found = memo?.find(bytes)
-    this.resumed = found && { slot: found.slot, isWhole: found.count === found.body.elements.ends.length }
+    const { slot, body } = found ?? {}
+    const isWhole = found?.count === body?.elements.ends.length
+    this.resumed = slot === undefined || body === undefined ? undefined : { slot, body, isWhole }
     this.#earlier = found?.body
     this.known = found?.count ?? 0
     const known = found?.body.elements

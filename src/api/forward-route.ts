@@ -66,6 +66,7 @@ class Passage implements ForwardSink, Asking {
   query: RouteQuery | undefined
   stream: ForwardStream | undefined
   firstAt: number | undefined
+  endedAt: number | undefined
   first: Buffer | string | undefined
   last: Buffer | string | undefined
   /** How a failure is told in-band, where not as the path's dialect does. */
@@ -126,7 +127,8 @@ export function forwardRoute(options: ForwardOptions): ForwardHandler {
       if (!response.writableFinished) passage.stop.abort(new ClientGone())
     })
     pass(passage, options, memo).then(
-      (forwarded) => settle(passage, options, { forwarded }),
+      // What became of its attempt is told first.
+      (forwarded) => void setImmediate(() => settle(passage, options, { forwarded })),
       (failure) => {
         refuse(passage, failure)
         settle(passage, options, { failure })
@@ -144,12 +146,16 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   const bytes = await readBytes(request, options.limits.bodyBytes) // body_too_large
   passage.bytes = bytes
   passage.isJson = isJsonBody(passage)
-  if (passage.isJson) passage.scan = scanned(bytes, GENERATING.has(path) ? memo : undefined) // invalid_json
+  const kept = GENERATING.has(path) ? memo : undefined
+  if (passage.isJson) passage.scan = scanned(bytes, kept) //          invalid_json
   const asked = askedOf(passage, options) //                          model_not_found, invalid_request
   passage.query = asked.query
   if (asked.stream) passage.stream = streamOf(passage, options)
+  // It is on its way by then: the backend works meanwhile.
+  if (passage.isJson) setImmediate(() => kept?.keep(passage.scan))
   const forwarded = await options.fleet.forward(asked, passage, stop.signal)
   answer(passage, forwarded)
+  passage.endedAt = options.clock.now()
   return forwarded
 }
 
@@ -187,17 +193,27 @@ function isJsonBody({ request, path }: Passage): boolean {
 function readBytes(request: IncomingMessage, limit: number): Promise<Buffer> {
   const tooLarge = () => new RefrainError('body_too_large', `the body is larger than ${limit} bytes (limits.bodyBytes)`)
   return new Promise((resolve, reject) => {
-    if (Number(request.headers['content-length']) > limit) return reject(tooLarge())
+    const length = Number(request.headers['content-length'])
+    if (length > limit) return reject(tooLarge())
     const parts: Buffer[] = []
     let bytes = 0
+    let isDone = false
+    const done = () => {
+      if (!isDone) resolve(parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts))
+      isDone = true
+    }
     request.on('data', (chunk: Buffer) => {
       bytes += chunk.length
       if (bytes > limit) {
         reject(tooLarge())
         request.removeAllListeners('data').resume()
-      } else parts.push(chunk)
+        return
+      }
+      parts.push(chunk)
+      // Its end is told a moment later.
+      if (bytes === length) done()
     })
-    request.once('end', () => resolve(parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)))
+    request.once('end', done)
     request.once('error', () => reject(new ClientGone()))
   })
 }
@@ -207,10 +223,7 @@ function scanned(bytes: Buffer, memo: BodyMemo | undefined): BodyScan {
   const scan = new BodyScan(bytes, memo)
   // What was known was checked when it was new.
   const news = scan.knownBytes === 0 ? bytes : bytes.subarray(scan.knownBytes)
-  if (isUtf8(news)) {
-    memo?.keep(scan)
-    return scan
-  }
+  if (isUtf8(news)) return scan
   throw new RefrainError('invalid_json', 'the body is not valid UTF-8')
 }
 
@@ -293,12 +306,11 @@ interface Outcome {
 }
 
 function settle(passage: Passage, options: ForwardOptions, { forwarded, failure }: Outcome): void {
-  const { active, clock, isQuiet } = options
+  const { active, isQuiet } = options
   active.delete(passage.stop)
   if (isQuiet === true || !requestSettled.channel.hasSubscribers) return
   const { usage } = forwarded ?? {}
-  const now = clock.now()
-  const { startedAt, query, tenant, path, firstAt } = passage
+  const { startedAt, query, tenant, path, firstAt, endedAt = options.clock.now() } = passage
   const cached = usage?.cachedTokens ?? 0
   const error = errorOf(failure)
   requestSettled.publish({
@@ -315,7 +327,7 @@ function settle(passage: Passage, options: ForwardOptions, { forwarded, failure 
     disk: 0,
     computed: (usage?.promptTokens ?? 0) - cached,
     ...(firstAt !== undefined && { ttftMs: firstAt - startedAt }),
-    durationMs: now - startedAt,
+    durationMs: endedAt - startedAt,
     ...(query?.session !== undefined && { session: query.session }),
   })
 }
