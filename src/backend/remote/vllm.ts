@@ -38,10 +38,6 @@ export const vllm: RemoteKind = {
       ...withLogprobs(asked),
       ...withoutThinking(member('chat_template_kwargs')),
       ...(outputs === undefined ? [] : [{ key: 'structured_outputs', json: outputs }]),
-      // Before 0.11 it had a member for each form.
-      ...(guide?.kind === 'choice' ? [{ key: 'guided_choice', json: JSON.stringify(guide.choices) }] : []),
-      ...(guide?.kind === 'json-schema' ? [{ key: 'guided_json', json: guide.schema }] : []),
-      ...(guide?.kind === 'regex' ? [{ key: 'guided_regex', json: JSON.stringify(guide.regex) }] : []),
       ...(ignoreEos === true ? [{ key: 'ignore_eos', json: 'true' }] : []),
     ]
   },
