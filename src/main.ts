@@ -346,6 +346,7 @@ bench
   .option('--max-seconds <seconds>', 'begin no request later, for each target')
   .option('--max-output <tokens>', 'of an answer', '256')
   .option('--shrink <factor>', 'make prompts and answers so many times shorter than in the trace')
+  .option('--salt <text>', 'other texts in place of blocks: for servers that have seen the trace')
   .option('--ignore-eos', 'answers as long as in the trace, where the server knows ignore_eos')
   .option('--timeout <seconds>', 'for each answer', '600')
   .option('--give-up <count>', 'failures in a row after which a target is left alone', '10')

@@ -33,6 +33,8 @@ export async function replayCommand(paths: readonly string[], flags: ReplayFlags
   const plan = await readPlan(paths, settings.plan)
   if (plan.texts.kind === 'messages' && settings.speech.api !== 'chat')
     throw new UsageError(`--api: ${plan.name} has messages, which go to chat`)
+  if (plan.texts.kind === 'messages' && settings.speech.salt !== '')
+    throw new UsageError(`--salt: the messages of ${plan.name} are sent as they are`)
   const paced = plan.hasTimes || settings.drive.sessions !== undefined ? settings : oneByOne(settings, flags)
   const targets = targetsOf(flags, parts.environment)
   try {

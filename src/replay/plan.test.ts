@@ -17,6 +17,7 @@ const speech: Speech = {
     wordsPerToken: 1,
     tokenIds: [1000, 30_000],
     shrink: 1,
+    salt: '',
     mostOutput: 16,
     ignoreEos: false,
   },
@@ -109,6 +110,17 @@ describe('prompts', () => {
     expect(ids).toHaveLength(138)
     expect(Math.min(...ids)).toBeGreaterThanOrEqual(1000)
     expect(bodyOf(traceOf([[1, 2]], 16), 0, { api: 'tokens', shrink: 16 })['prompt']).toHaveLength(9)
+  })
+
+  test('with another salt share nothing, and with one what they share', () => {
+    const prompts = traceOf([
+      [1, 2],
+      [1, 3],
+    ])
+    const salted = (index: number, salt: string) =>
+      bodyOf(prompts, index, { api: 'completions', salt })['prompt'] as string
+    expect(wordsIn(shared(salted(0, 'a'), salted(0, 'b')))).toBeLessThan(8)
+    expect(Math.floor(wordsIn(shared(salted(0, 'a'), salted(1, 'a'))) / 64)).toBe(1)
   })
 
   test('what lies behind the last full block is the beginning of the next turn’s', () => {

@@ -19,6 +19,8 @@ export interface Speech {
   readonly wordsPerToken: number
   /** Ids that prompts of `tokens` are made of. */
   readonly tokenIds: readonly [number, number]
+  /** Other salts, other texts: a server that has seen the trace knows nothing of them. */
+  readonly salt: string
   /** Tokens of the trace that one token here stands for. */
   readonly shrink: number
   /** Tokens of an answer, at most. */
@@ -69,7 +71,7 @@ export class Prompts {
       const sent = messages.map((message) => ({ ...message, content: message.content ?? '' }))
       return { path: '/v1/chat/completions', body: { ...common, messages: sent, ...(tools && { tools }) } }
     }
-    const parts = this.#partsOf(index, texts.blockTokens)
+    const parts = this.#partsOf(index, texts.blockTokens, speech.salt)
     if (speech.api === 'chat') {
       return { path: '/v1/chat/completions', body: { ...common, messages: this.#messages(parts, speech) } }
     }
@@ -81,15 +83,17 @@ export class Prompts {
   }
 
   /** What a prompt is made of; the last part is what lies behind its full blocks. */
-  #partsOf(index: number, blockTokens: number): Part[] {
+  #partsOf(index: number, blockTokens: number, salt: string): Part[] {
     const { texts } = this.#plan
     if (texts.kind === 'messages') return []
     const request = texts.requests[index]!
     const { blocks, promptTokens, scope } = request
     const full = Math.min(blocks.length, Math.floor(promptTokens / blockTokens))
-    const parts: Part[] = blocks.slice(0, full).map((block) => ({ name: `${scope} ${block}`, tokens: blockTokens }))
+    const parts: Part[] = blocks
+      .slice(0, full)
+      .map((block) => ({ name: `${salt}${scope} ${block}`, tokens: blockTokens }))
     const rest = promptTokens - full * blockTokens
-    if (rest > 0) parts.push({ name: this.#restName(index, request, full), tokens: rest })
+    if (rest > 0) parts.push({ name: `${salt}${this.#restName(index, request, full)}`, tokens: rest })
     return parts
   }
 

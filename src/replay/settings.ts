@@ -23,6 +23,7 @@ export interface ReplayFlags {
   readonly maxSeconds?: string
   readonly maxOutput?: string
   readonly shrink?: string
+  readonly salt?: string
   readonly ignoreEos?: boolean
   readonly timeout?: string
   readonly giveUp?: string
@@ -72,6 +73,7 @@ export function settingsOf(flags: ReplayFlags): ReplaySettings {
     speech: {
       api: oneOf(flags.api, '--api', ['chat', 'completions', 'tokens']) as Api,
       tokenIds: range(flags.tokenIds ?? DEFAULTS.tokenIds),
+      salt: flags.salt ?? '',
       shrink: positive(flags.shrink, '--shrink', DEFAULTS.shrink),
       mostOutput: count(flags.maxOutput, '--max-output') ?? DEFAULTS.maxOutput,
       ignoreEos: flags.ignoreEos === true,
