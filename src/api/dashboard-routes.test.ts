@@ -1,5 +1,6 @@
 // The page over HTTP: its files and their policy, keys, what a tenant is told, and the same in front of a fleet.
 
+import { readdirSync, readFileSync } from 'node:fs'
 import { afterEach, describe, expect, test } from 'vitest'
 import { dashboardHouse } from '../testing/dashboard-house.js'
 import { fleetHouse } from '../testing/fleet-house.js'
@@ -49,6 +50,18 @@ describe("the page's files", () => {
     const named = [...html.matchAll(/(?:src|href)="(dashboard\/[^"]+)"/g)].map(([, path]) => path)
     expect(named.length).toBeGreaterThan(6)
     for (const path of named) expect((await fetch(`${url}/${path}`)).status, path).toBe(200)
+  })
+
+  test('never read words as markup', () => {
+    const folder = new URL('../dashboard/page/', import.meta.url)
+    const scripts = readdirSync(folder).filter((name) => name.endsWith('.js'))
+    expect(scripts.length).toBeGreaterThan(8)
+    for (const name of scripts) {
+      const text = readFileSync(new URL(name, folder), 'utf8')
+      expect(text, name).not.toMatch(
+        /innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc/,
+      )
+    }
   })
 
   test('are those of one folder: others are not found', async () => {

@@ -279,6 +279,19 @@ describe.skipIf(chromiumPath === undefined)('the page (needs chromium on the PAT
     await house.close()
   })
 
+  test('an answer that makes no sense stops it, and it says so', async () => {
+    const house = await dashboardHouse()
+    const page = await open(house.url)
+    await page.waitForSelector('.figures')
+    await page.route('**/v1/dashboard/feed*', (route) => route.fulfill({ json: { cursor: 'x' } }))
+    await page.waitForSelector('.notice:not([hidden])')
+    expect(await page.textContent('.notice')).toMatch(/This page has a fault: .*Load it again/)
+    await page.unrouteAll({ behavior: 'ignoreErrors' })
+    await page.click('.notice button')
+    await page.waitForSelector('.notice', { state: 'hidden' })
+    await house.close()
+  })
+
   test('quick tasks are counted, and an alarm leads to its session', async () => {
     const house = await dashboardHouse()
     await house.goOn(0)

@@ -367,5 +367,25 @@ document.addEventListener('visibilitychange', () => {
 })
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', recolour)
 
+/** A fault of the page's own: what is shown may be wrong from now on. @param {unknown} fault */
+function failed(fault) {
+  clearTimeout(timer)
+  document.body.classList.add('stale')
+  dot.className = 'dot bad'
+  say(status, 'stopped')
+  notice.hidden = false
+  const todo = ' Load it again; if this comes back, the console of the browser says where it is.'
+  fill(
+    notice,
+    el('p', {}, el('strong', { text: `This page has a fault: ${String(fault)}.` }), todo),
+    el('button', { type: 'button', text: 'Load again', on: { click: () => location.reload() } }),
+  )
+}
+addEventListener('error', ({ message }) => {
+  // Browsers say so when a size that is watched changes once more in the same frame; the next frame has it.
+  if (!message.startsWith('ResizeObserver loop')) failed(message)
+})
+addEventListener('unhandledrejection', (event) => failed(event.reason))
+
 build()
 void poll()
