@@ -20,7 +20,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { createRequire } from 'node:module'
-import { delimiter, dirname, join, relative } from 'node:path'
+import { delimiter, dirname, join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -142,22 +142,26 @@ function headerFolders() {
 
 const DIST = join(ROOT, 'dist')
 const PROGRAM_STAMP = join(DIST, '.stamp')
+/** The client's own declares it, and knows of no globals but those of browsers. */
+const CLIENT_PROJECT = 'tsconfig.client.json'
+const PROJECTS = ['tsconfig.json', 'tsconfig.build.json', CLIENT_PROJECT]
 
 function buildProgram() {
   const isTest = (name) => /\.test\./.test(name)
   const sources = filesIn('src', (name) => !isTest(name))
   const recipe = `${process.version} typescript ${typescriptVersion()}`
-  const print = fingerprint([...sources, 'tsconfig.json', 'tsconfig.build.json'], recipe)
+  const print = fingerprint([...sources, ...PROJECTS], recipe)
   const [before, ...built] = (readIfThere(PROGRAM_STAMP) ?? '').split('\n')
   if (before === print) return true
   say('compiling src/')
   const tsc = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc')
-  const run = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], { cwd: ROOT, stdio: ['ignore', 2, 2] })
-  if (run.status !== 0) {
-    say(run.error ? `tsc cannot run: ${run.error.message}` : 'src/ does not compile')
+  for (const project of ['tsconfig.build.json', CLIENT_PROJECT]) {
+    const run = spawnSync(process.execPath, [tsc, '-p', project], { cwd: ROOT, stdio: ['ignore', 2, 2] })
+    if (run.status === 0) continue
+    say(run.error ? `tsc cannot run: ${run.error.message}` : `src/ does not compile (${project})`)
     return false
   }
-  const outputs = sources.map((file) => output(file))
+  const outputs = [...sources.map((file) => output(file)), ...sources.filter(isOfClient).map(declaration)]
   for (const stale of built.filter((file) => file !== '' && !outputs.includes(file))) removeOutput(stale)
   for (const file of sources.filter((name) => !name.endsWith('.ts'))) cpSync(join(ROOT, file), join(ROOT, output(file)))
   writeFileSync(PROGRAM_STAMP, [print, ...outputs].join('\n'))
@@ -167,6 +171,14 @@ function buildProgram() {
 /** Where a file of src/ goes: TypeScript becomes JavaScript, anything else (a page, a shader) is copied as it is. */
 function output(file) {
   return join('dist', relative('src', file)).replace(/\.ts$/, '.js')
+}
+
+function isOfClient(file) {
+  return file.startsWith(join('src', 'client', sep)) && file.endsWith('.ts')
+}
+
+function declaration(file) {
+  return output(file).replace(/\.js$/, '.d.ts')
 }
 
 function removeOutput(file) {

@@ -79,7 +79,7 @@ export function placeEvents(standing: Standing, append: Append, options: PlaceOp
   const { position, session } = standing
   if (append.expected !== undefined && append.expected !== position) {
     const where = `the session stands at position ${position}, not at ${append.expected}`
-    throw new RefrainError('conflict', `${where}; read what was added and try again`, { param: 'expected' })
+    throw new RefrainError('conflict', `${where}; read what was added and try again`, { param: 'expected_position' })
   }
   const names = new Names(options.named)
   const events: PlacedEvent[] = []
