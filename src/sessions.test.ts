@@ -418,3 +418,77 @@ describe('events', () => {
     expect((await ask('GET', `/v1/sessions/${id}/events?limit=5000`)).json.error.param).toBe('limit')
   })
 })
+
+test('where nothing is logged, routes and bodies say so', async () => {
+  const { ask, chat } = await house(['Yes.'], { 'sessions.log.store': 'none' })
+  for (const [method, path] of [
+    ['POST', '/v1/sessions'],
+    ['GET', '/v1/sessions'],
+    ['POST', '/v1/sessions/ses_1/fork'],
+  ] as const) {
+    const { status, json } = await ask(method, path)
+    expect([status, json.error.message]).toEqual([404, expect.stringContaining('sessions.log.store')])
+  }
+  const refused = await chat(`ses_${'0'.repeat(32)}`, [user('a')])
+  expect(refused.json().error).toMatchObject({ code: 'unsupported_parameter', param: 'session' })
+})
+
+describe('what rests on a revoked source', () => {
+  test('is shown to auditors alone', async () => {
+    const { ask } = await house(['Yes.'], {
+      tenants: [
+        { name: 'a', key: 'key-of-a-1' },
+        { name: 'ops', key: 'key-of-ops-1', admin: true },
+      ],
+    })
+    const of = (key: string) => ({ authorization: `Bearer ${key}` })
+    const as = (key: string, method: 'GET' | 'POST' | 'PUT', path: string, body?: object) =>
+      ask(method, path, body, of(key))
+    const turned = async (key: string) => {
+      const { id } = (await as(key, 'POST', '/v1/sessions', {})).json
+      const event = { type: 'user', content: 'SECRET', sources: ['web'] }
+      await as(key, 'POST', `/v1/sessions/${id}/events`, { events: [event] })
+      await as(key, 'POST', '/v1/chat/completions', { session: id, messages: [] })
+      await as(key, 'PUT', '/v1/sources/web', { state: 'revoked' })
+      return as(key, 'GET', `/v1/sessions/${id}/context?at=1`)
+    }
+    const refused = await turned('key-of-a-1')
+    expect([refused.status, refused.json.error.code]).toEqual([403, 'source_revoked'])
+    const shown = await turned('key-of-ops-1')
+    expect(shown.json).toMatchObject({ matches: true, prompt: expect.stringContaining('SECRET') })
+  })
+
+  test('a turn that runs on it is ended', async () => {
+    const { ask, create, chat, events } = await house(['Slow. '.repeat(200)], {
+      'backend.options': { template: 'chatml', toolCalls: 'hermes', reasoning: 'think', decodeTokensPerSecond: 50 },
+    })
+    const id = await create({ events: [{ type: 'user', content: 'x', sources: ['web'] }] })
+    const running = chat(id, [])
+    await expect.poll(async () => (await ask('GET', `/v1/sessions/${id}`)).json.turns).toBe(1)
+    expect((await ask('PUT', '/v1/sources/web', { state: 'revoked' })).status).toBe(200)
+    expect((await running).json().error.code).toBe('source_revoked')
+    expect(kinds(await events(id))).toEqual(['head', 'user', 'policy', 'turn', 'attempt', 'revocation'])
+    expect((await ask('GET', `/v1/sessions/${id}`)).json.busy).toBe(false)
+  })
+
+  test('and so is one of a session that is erased', async () => {
+    const { ask, create, chat } = await house(['Slow. '.repeat(200)], {
+      'backend.options': { template: 'chatml', toolCalls: 'hermes', reasoning: 'think', decodeTokensPerSecond: 50 },
+    })
+    const id = await create()
+    const running = chat(id, [user('x')])
+    await expect.poll(async () => (await ask('GET', `/v1/sessions/${id}`)).json.turns).toBe(1)
+    expect((await ask('DELETE', `/v1/sessions/${id}`)).status).toBe(200)
+    expect((await running).json().error.code).toBe('erased')
+    expect((await ask('GET', `/v1/sessions/${id}`)).status).toBeGreaterThanOrEqual(404)
+  })
+})
+
+test('tools that are told behind the history can be called at once', async () => {
+  const { create, chat } = await house(['Yes.', '<tool_call>\n{"name": "peek", "arguments": {}}\n</tool_call>'])
+  const id = await create({ tools: TOOLS })
+  await chat(id, [user('a')])
+  const peek = { type: 'function', function: { name: 'peek', parameters: { type: 'object', properties: {} } } }
+  const reply = (await chat(id, [user('b')], { tools: [...TOOLS, peek], apply: 'append' })).json()
+  expect(reply.choices[0].message.tool_calls[0].function.name).toBe('peek')
+})

@@ -18,6 +18,7 @@ import type { Active } from './generate-route.js'
 import { openapi } from './openapi.js'
 import type { Route } from './route.js'
 import { type ApiServer, addAccess, answerTheRest, apiServer, createApp, draining } from './server.js'
+import { withoutSessions } from './session-routes.js'
 
 export interface FleetServerOptions {
   readonly fleet: FleetService
@@ -54,10 +55,13 @@ const ENGINE_PATHS = new Set([
   '/apply-template',
 ])
 
+const NO_SESSIONS = 'a fleet logs no sessions: ask the Refrain that keeps the session, or send whole histories'
+
 export function createFleetServer(options: FleetServerOptions): ApiServer {
   const active: Active = new Set()
   const state = { draining: false }
-  const own = [...options.routes, ...fleetQuickRoutes(options, active), ...fleetOps(options, state)]
+  const sessions = withoutSessions(NO_SESSIONS)
+  const own = [...options.routes, ...fleetQuickRoutes(options, active), ...fleetOps(options, state), ...sessions]
   const { limits } = options
   const forward = forwardRoute({ ...options, gate: createGate(options.access), active, state, draining })
   const isOurs = ownPaths(own)

@@ -39,20 +39,18 @@ export function sessionRoutes(options: Options): Route[] {
   return [...routes.whole(), ...routes.turns(), ...routes.beside()]
 }
 
-const PATHS = [
-  ...(['/v1/sessions', '/v1/sessions/:id', '/v1/sessions/:id/events', '/v1/sessions/:id/fork'] as const),
-] as const
-
 /** Of a server that logs none: a sentence that says so. */
 export function withoutSessions(why: string): Route[] {
   const handler = () => {
     throw new RefrainError('not_found', why)
   }
-  const summary = 'Sessions are not to be had here.'
-  return PATHS.flatMap((path): Route[] => [
-    { method: 'POST', path, right: 'tenant', summary, handler },
-    { method: 'GET', path, right: 'tenant', summary, handler },
-  ])
+  const below = ['events', 'fork', 'compact', 'reset', 'resume', 'layers'].map((name) => `/v1/sessions/:id/${name}`)
+  const posted = ['/v1/sessions', ...below].map((path) => ['POST', path] as const)
+  const read = ['/v1/sessions', '/v1/sessions/:id', '/v1/sessions/:id/events'].map((path) => ['GET', path] as const)
+  return [...posted, ...read, ['DELETE', '/v1/sessions/:id'] as const].map(([method, path]) => ({
+    ...at(method, path, 'Sessions are not logged here.'),
+    handler,
+  }))
 }
 
 const PAGE = 100
