@@ -6,10 +6,11 @@
 // run: the log in memory, and what 8 writers take where nothing is shared (their events one after the other). Then a process
 // that writes is killed at random moments, and each next one looks for what was acknowledged (--kills N, 0: not).
 // Goal, with 100,000 events in the log, p50 / p99: process <= 1 / 10 ms; power, 8 writers <= 5 / 30 ms; no acknowledged event lost.
-// Ceiling: one write and sync of 4 KB to the same disk, measured too. Arguments: --events N --appends N --kills N
+// Ceiling: one write and sync of 4 KB to the same disk, measured too; `load`: processes that wanted a core when it began, by
+// core (over 1: others were at work, and the slowest in a hundred waited for them). Arguments: --events N --appends N --kills N
 
 import { closeSync, fdatasyncSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { availableParallelism, loadavg, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { SessionLog } from '../src/session/log/contract.js'
@@ -117,6 +118,7 @@ async function reading(): Promise<{ readonly eventsPerSecond: number; readonly e
 }
 
 try {
+  const [load = 0] = loadavg()
   const memory = async () =>
     createMemoryLog({ limits: { ...HOUSE_LIMITS, sessionEvents: 10_000_000 }, maxBytes: 2 ** 34 })
   const disk = diskItself()
@@ -134,7 +136,16 @@ try {
           { folder: join(root, 'kills'), durability: 'power', kills, seed: 7 },
         )
   const report = {
-    ...{ events, appends, writers: WRITERS, disk, memory: baseline, processSmall: small, process: process_ },
+    ...{
+      events,
+      appends,
+      writers: WRITERS,
+      load: Number((load / availableParallelism()).toFixed(1)),
+      disk,
+      memory: baseline,
+      processSmall: small,
+      process: process_,
+    },
     ...{ powerAlone: alone, power, readPerSecond: eventsPerSecond, eraseMs },
     growth: Number((process_.p50Ms / small.p50Ms).toFixed(2)),
     grouped: Number((power.perSecond / alone.perSecond).toFixed(2)),

@@ -40,6 +40,8 @@ export async function killAgainAndAgain(
     })
     const ended = once(child, 'exit')
     const found = new Map<string, number>()
+    const wanted = 1 + chance.below(60)
+    let answered = 0
     for await (const line of createInterface({ input: child.stdout })) {
       const [word, session = '', position] = line.split(' ')
       if (word === 'found') found.set(session, Number(position))
@@ -47,10 +49,11 @@ export async function killAgainAndAgain(
         for (const [id, at] of kept) if ((found.get(id) ?? 0) < at) lost.push(`${id} ${at}`)
         // The last process is there to look.
         if (kill === kills) child.kill('SIGKILL')
-        else setTimeout(() => child.kill('SIGKILL'), chance.next() * 60)
       }
       if (word !== 'kept') continue
       acknowledged++
+      // In the midst of its work, and anywhere in it.
+      if (++answered === wanted) setTimeout(() => child.kill('SIGKILL'), chance.next() * 20)
       kept.set(session, Math.max(kept.get(session) ?? 0, Number(position)))
     }
     const [, signal] = await ended
