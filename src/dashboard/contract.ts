@@ -57,7 +57,7 @@ export interface DashboardSources {
   models(): readonly string[]
   /** Undefined: turns are put together from what requests came to, without reasons. */
   readonly turns?: TurnArchive | undefined
-  /** Newest first. */
+  /** Newest first; absent: those that were told since the start (`cacheAlarm`), some of each tenant. */
   alarms?(viewer: Viewer): readonly Alarm[]
   /** Shown to admins. */
   backends(): readonly BackendState[]

@@ -3,7 +3,14 @@
 import { describe, expect, test } from 'vitest'
 import type { PrefixTree, PrefixTreeAsk } from '../cache/contract.js'
 import type { BlockHash, Root } from '../core/block.js'
-import { attemptSettled, cacheMoved, quickAnswered, type RequestSettled, requestSettled } from '../core/signals.js'
+import {
+  attemptSettled,
+  cacheAlarm,
+  cacheMoved,
+  quickAnswered,
+  type RequestSettled,
+  requestSettled,
+} from '../core/signals.js'
 import type { SessionView, TurnArchive, TurnView, Viewer } from '../explain/contract.js'
 import { ManualClock } from '../testing/manual-clock.js'
 import type { DashboardSources } from './contract.js'
@@ -291,6 +298,40 @@ describe('the tree', () => {
     expect(await dashboard.tree(admin)).toMatchObject({ nodes: [], tokens: 0 })
     dashboard.close()
   })
+})
+
+test('alarms are kept from the start on, each tenant’s its own', async () => {
+  const { dashboard } = house()
+  const lost = {
+    what: 'unscheduled_invalidation',
+    expectedTokens: 640,
+    cachedTokens: 64,
+    reason: 'system_changed',
+  } as const
+  cacheAlarm.publish({ tenant: 'anna', session: 's', turn: 7, ...lost })
+  for (let i = 0; i < 60; i++) {
+    cacheAlarm.publish({
+      tenant: 'bert',
+      session: undefined,
+      turn: undefined,
+      what: 'hit_rate',
+      hitRate: 0.124,
+      turns: i,
+    })
+  }
+  const own = await dashboard.feed(anna, undefined)
+  expect(own.alarms).toEqual([
+    {
+      ...{ at: START, tenant: 'anna', session: 's', kind: 'unscheduled_invalidation' },
+      sentence: 'turn 7 had 64 of 640 tokens that should have been there: system changed',
+    },
+  ])
+  const theirs = await dashboard.feed(bert, undefined)
+  expect(theirs.alarms).toHaveLength(50)
+  expect(theirs.alarms[0]?.sentence).toBe('12 % of the prompt tokens of all sessions were reused in the last 59 turns')
+  expect((await dashboard.feed(admin, undefined)).alarms).toHaveLength(51)
+  dashboard.close()
+  expect(cacheAlarm.channel.hasSubscribers).toBe(false)
 })
 
 test('a reader that is too far behind the sessions that went begins anew', () => {

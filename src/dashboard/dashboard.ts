@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import type { CacheStatus } from '../backend/backend.js'
 import type { Viewer } from '../explain/contract.js'
+import { AlarmBook } from './alarm-book.js'
 import { readAssets } from './assets.js'
 import type { Asset, Dashboard, DashboardSources, FeedPage, TreePage } from './contract.js'
 import { treeView } from './tree-view.js'
@@ -46,10 +47,12 @@ class Desk implements Dashboard {
   readonly #trees = new Map<string, KeptTree>()
   #status: { at: number; value: CacheStatus | undefined } = { at: Number.NEGATIVE_INFINITY, value: undefined }
   #assets: ReadonlyMap<string, Asset> | undefined
+  readonly #alarms: AlarmBook
 
   constructor(sources: DashboardSources, now: () => number) {
     this.#sources = sources
     this.#now = now
+    this.#alarms = new AlarmBook(now)
   }
 
   async feed(viewer: Viewer, cursor: string | undefined): Promise<FeedPage> {
@@ -78,7 +81,7 @@ class Desk implements Dashboard {
       sessions: changes?.sessions ?? board.all(),
       gone: changes?.gone ?? [],
       quick: watch.quick(viewer),
-      alarms: sources.alarms?.(viewer).slice(0, ALARMS) ?? [],
+      alarms: (sources.alarms?.(viewer) ?? this.#alarms.of(viewer)).slice(0, ALARMS),
       ...(viewer.admin && this.#forAdmins(watch)),
     }
   }
@@ -127,6 +130,7 @@ class Desk implements Dashboard {
   close(): void {
     this.#cancel()
     this.#drop()
+    this.#alarms.close()
   }
 
   /** The sessions are looked at twice a second at most, however many pages ask. */
