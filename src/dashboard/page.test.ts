@@ -258,7 +258,10 @@ describe.skipIf(chromiumPath === undefined)('the page (needs chromium on the PAT
     expect(await page.textContent('.row .name')).toBe(name)
     expect(await page.textContent('.details .diff')).toContain('<script>')
     expect(await page.locator('#main img, #main script, #main b').count()).toBe(0)
-    expect(await page.title()).toBe('Refrain')
+    // One turn lost what the one before had left, which is an alarm.
+    expect(await page.title()).toBe('(1) Refrain')
+    expect(await page.textContent('.alarm-list')).toMatch(/unscheduled invalidation.*system changed/)
+    expect(await page.textContent('.alarm-list button')).toBe(name)
     expect(complaints).toEqual([])
     await house.close()
   })
