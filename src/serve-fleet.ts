@@ -106,21 +106,26 @@ export function createFleetService(parts: FleetParts): FleetService {
     place: (query) => parts.router.place({ ...query, excluded: barred(parts, { query }) }),
     forward(sent, sink, signal) {
       const pass = (asked: Forward) => new Passing(parts, ratios, { asked, sink, signal }).run()
-      return parts.tokens === undefined ? pass(sent) : withBlocks(sent, parts).then(pass)
+      const found = blocksOf(sent, parts)
+      if (found instanceof Promise) return found.then((blocks) => pass(withBlocks(sent, blocks)))
+      return pass(withBlocks(sent, found))
     },
   }
 }
 
-/** With the keys of its blocks, and its tokens counted, where that is known in time. */
-async function withBlocks(asked: Forward, { tokens, tenants }: FleetParts): Promise<Forward> {
+/** Keys of its blocks and how many tokens it has, where that is known in time. */
+function blocksOf(asked: Forward, { tokens, tenants }: FleetParts): ReturnType<PromptTokenizer['blocksOf']> {
   const { chat, query } = asked
-  if (chat === undefined) return asked
+  if (chat === undefined || tokens === undefined) return undefined
   const salt = tenants.length > 0 ? saltOf(asked) : saltIn(asked.body.member('cache_salt'))
-  const found = await tokens?.blocksOf({ model: query.model, chat, segments: query.segments, salt })
+  return tokens.blocksOf({ model: query.model, chat, segments: query.segments, salt })
+}
+
+function withBlocks(asked: Forward, found: Awaited<ReturnType<PromptTokenizer['blocksOf']>>): Forward {
   if (found === undefined) return asked
   const { blocks, promptTokens } = found
   const counted = promptTokens === undefined ? {} : { promptTokens, estimated: false }
-  return { ...asked, query: { ...query, blocks, ...counted } }
+  return { ...asked, query: { ...asked.query, blocks, ...counted } }
 }
 
 /** What the client itself set. */

@@ -34,6 +34,8 @@ export class ForwardStream implements Due {
   headers: Record<string, string>
   /** Whether chunks are framed here. */
   #frames = false
+  /** The last event of a chat: it goes out with the end, which comes at once as a rule. */
+  #last: Buffer | undefined
   #lastWrite: number
   #largest = 0
   dueAt = 0
@@ -83,8 +85,14 @@ export class ForwardStream implements Due {
     this.stop()
     const { response } = this.#options
     if (response.writableEnded || response.destroyed) return
-    if (!this.#frames) response.end(text)
-    else response.end(text === '' ? LAST_CHUNK : Buffer.concat([framed(Buffer.from(text)), LAST_CHUNK]))
+    if (!this.#frames) {
+      response.end(text)
+      return
+    }
+    const last = this.#last
+    this.#last = undefined
+    const rest = [...(last === undefined ? [] : [framed(last)]), ...(text === '' ? [] : [framed(Buffer.from(text))])]
+    response.end(rest.length === 0 ? LAST_CHUNK : Buffer.concat([...rest, LAST_CHUNK]))
   }
 
   /** Ends the keepalives; nothing else. */
@@ -101,16 +109,37 @@ export class ForwardStream implements Due {
     } else this.#deadlines.add(this, keepaliveMs - silence)
   }
 
+  /** The end did not come at once. */
+  #release(): void {
+    const last = this.#last
+    const { response } = this.#options
+    this.#last = undefined
+    if (last !== undefined && !response.writableEnded && !response.destroyed) response.write(framed(last))
+  }
+
   /** False: it has to wait. */
   #put(bytes: Buffer | string): boolean {
     const { response } = this.#options
     if (!this.#frames) return response.write(bytes)
     const chunk = typeof bytes === 'string' ? Buffer.from(bytes) : bytes
+    this.#release()
+    if (chunk.length <= COPIED_BYTES && isLast(chunk)) {
+      this.#last = chunk
+      setImmediate(() => this.#release())
+      return true
+    }
     if (chunk.length <= COPIED_BYTES) return response.write(framed(chunk))
     response.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
     response.write(chunk)
     return response.write('\r\n', 'latin1')
   }
+}
+
+const DONE = Buffer.from('data: [DONE]\n\n')
+
+function isLast(chunk: Buffer): boolean {
+  const { length } = chunk
+  return length >= DONE.length && chunk.compare(DONE, 0, DONE.length, length - DONE.length, length) === 0
 }
 
 /** Timers of the runtime may come one too early. */
