@@ -1,8 +1,11 @@
+import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
 // Two workers fit the two cores that CI has; the real model's tests take most of a minute each. scripts/summary.mjs reads
 // the JSON report.
 export default defineConfig({
+  // What examples import, as it stands in src/ and not as it was built.
+  resolve: { alias: { 'refrain/client': fileURLToPath(new URL('src/client/index.ts', import.meta.url)) } },
   test: {
     include: ['src/**/*.test.ts'],
     maxWorkers: 2,
