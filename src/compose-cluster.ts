@@ -74,7 +74,7 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
     for (const key of released) log.remove(key)
     return { records, released }
   }
-  const shared = openConfiguredShared(config, clock, {
+  const shared = await openConfiguredShared(config, clock, {
     news(text) {
       // What this machine said itself comes back, too.
       if (text.startsWith(`["1","${origin}`)) return

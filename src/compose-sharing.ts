@@ -3,13 +3,13 @@
 // its sessions are kept, and by whom, is decided here only.
 
 import { join } from 'node:path'
-import type { Config } from './config.js'
+import { type Config, ConfigError } from './config.js'
 import type { Clock } from './core/clock.js'
 import type { OwnerLink } from './router/owner-link.js'
 import { type PeerCounts, Peers, type PeersParts } from './router/peers.js'
 import { openSessionLog, type SessionLog } from './router/session-log.js'
 import type { SessionStore } from './router/session-store.js'
-import { openShared, type Shared, type SharedEars } from './router/shared.js'
+import type { Shared, SharedEars } from './router/shared.js'
 
 export interface Sharing {
   /** Undefined: it is alone. */
@@ -39,12 +39,21 @@ export function openLog(config: Config, clock: Clock): Promise<SessionLog> {
   return openSessionLog({ folder: join(config.dataDir, 'fleet'), max, ttlMs, clock })
 }
 
-/** Undefined where the config names none. @throws Error where a file of its TLS cannot be read. */
-export function openConfiguredShared(config: Config, clock: Clock, ears: SharedEars): Shared | undefined {
+/** Undefined where the config names none; its client is loaded for those that need it. @throws ConfigError */
+export async function openConfiguredShared(
+  config: Config,
+  clock: Clock,
+  ears: SharedEars,
+): Promise<Shared | undefined> {
   const { shared: url, sharedPassword: password, sharedPrefix: prefix, sharedTls: tls } = config.fleet
   if (url === undefined) return undefined
   const { sessions, sessionTtlMs: ttlMs } = config.router
-  return openShared({ url, password, prefix, tls, ttlMs, sessions, clock }, ears)
+  const { openShared } = await import('./router/shared.js')
+  try {
+    return openShared({ url, password, prefix, tls, ttlMs, sessions, clock }, ears)
+  } catch (error) {
+    throw new ConfigError(`fleet.sharedTls: ${(error as Error).message}`)
+  }
 }
 
 function alone(log: SessionLog): Sharing {
@@ -71,14 +80,14 @@ function withOwner(owner: OwnerLink, parts: SharingParts): Sharing {
 }
 
 /** One process that shares with other machines. */
-function withShared(config: Config, parts: SharingParts & { readonly log: SessionLog }): Sharing {
+async function withShared(config: Config, parts: SharingParts & { readonly log: SessionLog }): Promise<Sharing> {
   const { log, clock } = parts
-  const shared = openConfiguredShared(config, clock, {
+  const shared = (await openConfiguredShared(config, clock, {
     news: (text) => peers.hear(text),
     sessions(records) {
       for (const record of records) parts.books().recall(record)
     },
-  }) as Shared
+  })) as Shared
   const peers: Peers = new Peers({
     ...peersParts(parts),
     wire: shared,
