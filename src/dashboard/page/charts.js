@@ -89,7 +89,8 @@ class Chart {
       /** @type {any} */ (data),
       this.element,
     )
-    this.#tellLast(data)
+    // It is drawn in a task of its own, which clears the legend.
+    setTimeout(() => this.#tellLast(data), 0)
   }
 
   /** Where nobody points, the legend says what is now. @param {(number | null)[][]} data */
