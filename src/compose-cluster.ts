@@ -250,11 +250,19 @@ class Processes {
   }
 }
 
+/** Messages that a process has not taken; with more it is not busy, it stands still. */
+const MAX_BACKLOG = 20_000
+
 function portOf(worker: Worker): Port {
+  let backlog = 0
   return {
     post(message, done) {
+      if (++backlog > MAX_BACKLOG) worker.process.kill('SIGKILL')
       // `send` throws nothing: what cannot leave is told to the callback.
-      worker.send(message as object, undefined, {}, done)
+      worker.send(message as object, undefined, {}, () => {
+        backlog--
+        done()
+      })
     },
     onMessage: (listener) => void worker.on('message', listener),
   }
