@@ -58,6 +58,17 @@ async function replay(served: Served, id: string): Promise<unknown[]> {
   return views
 }
 
+/** Names of files below the data folder with these bytes. */
+async function holds(what: Buffer): Promise<string[]> {
+  const all = await readdir(join(folder, 'data'), { recursive: true, withFileTypes: true })
+  const found: string[] = []
+  for (const each of all.filter((entry) => entry.isFile())) {
+    const bytes = await readFile(join(each.parentPath, each.name)).catch(() => Buffer.alloc(0))
+    if (bytes.includes(what)) found.push(each.name)
+  }
+  return found
+}
+
 describe.skipIf(!isBuilt)('the program with a toy model (needs npm run build)', () => {
   test('eight forks prefill the full blocks of one; after a restart and a kill every turn is what it was', async () => {
     const first = await start()
@@ -94,15 +105,6 @@ describe.skipIf(!isBuilt)('the program with a toy model (needs npm run build)', 
     for (const each of ['x', 'y']) expect((await chat(served, id, `${each} ${secret}`)).status).toBe(200)
     const { tokens } = (await ask(served, 'POST', '/v1/tokenize', { content: secret, add_special: false })).json
     const run = Buffer.from(Int32Array.from((tokens as number[]).slice(100, 108)).buffer)
-    const holds = async (what: Buffer) => {
-      const all = await readdir(join(folder, 'data'), { recursive: true, withFileTypes: true })
-      const found: string[] = []
-      for (const each of all.filter((entry) => entry.isFile())) {
-        const bytes = await readFile(join(each.parentPath, each.name)).catch(() => Buffer.alloc(0))
-        if (bytes.includes(what)) found.push(each.name)
-      }
-      return found
-    }
     // Written behind the answer's back, in time.
     await expect.poll(() => holds(run), { timeout: 20_000, interval: 250 }).not.toEqual([])
     expect((await ask(served, 'DELETE', `/v1/sessions/${id}`)).json).toMatchObject({ deleted: true })
@@ -115,5 +117,31 @@ describe.skipIf(!isBuilt)('the program with a toy model (needs npm run build)', 
     expect((await ask(served, 'DELETE', '/v1/tenants/default')).status).toBe(200)
     await served.end('SIGTERM')
     expect([...(await holds(run)), ...(await holds(Buffer.from(secret.slice(0, 60))))]).toEqual([])
+  }, 120_000)
+
+  test('what rests on a revoked source is in no prompt and in no block of any tier', async () => {
+    const served = await start()
+    const secret = words(9, 200)
+    const { id } = (await ask(served, 'POST', '/v1/sessions', { system: words(1, 80) })).json
+    expect((await chat(served, id, words(3, 80))).status).toBe(200)
+    const tainted = { type: 'user', content: secret, sources: ['web'] }
+    await ask(served, 'POST', `/v1/sessions/${id}/events`, { events: [tainted] })
+    expect((await chat(served, id, 'And?')).status).toBe(200)
+    const [fork] = (await ask(served, 'POST', `/v1/sessions/${id}/fork`, {})).json.data
+    expect((await chat(served, fork.id, 'Fork')).status).toBe(200)
+    const { tokens } = (await ask(served, 'POST', '/v1/tokenize', { content: secret, add_special: false })).json
+    const run = Buffer.from(Int32Array.from((tokens as number[]).slice(64, 72)).buffer)
+    await expect.poll(() => holds(run), { timeout: 20_000, interval: 250 }).not.toEqual([])
+    const { sessions } = (await ask(served, 'PUT', '/v1/sources/web', { state: 'revoked' })).json
+    expect(sessions.map((each: { session: string }) => each.session).sort()).toEqual([id, fork.id].sort())
+    await expect.poll(() => holds(run), { timeout: 20_000, interval: 250 }).toEqual([])
+    for (const each of [id, fork.id]) {
+      expect((await chat(served, each, 'Go on')).status).toBe(200)
+      const { prompt, messages } = (await ask(served, 'GET', `/v1/sessions/${each}/context`)).json
+      expect(prompt).not.toContain(secret.slice(0, 30))
+      expect(JSON.stringify(messages)).not.toContain(secret.slice(0, 30))
+    }
+    await served.end('SIGTERM')
+    expect(await holds(run)).toEqual([])
   }, 120_000)
 })

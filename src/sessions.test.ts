@@ -456,6 +456,10 @@ describe('what rests on a revoked source', () => {
     expect([refused.status, refused.json.error.code]).toEqual([403, 'source_revoked'])
     const shown = await turned('key-of-ops-1')
     expect(shown.json).toMatchObject({ matches: true, prompt: expect.stringContaining('SECRET') })
+    const { id } = (await as('key-of-ops-1', 'GET', '/v1/sessions?tenant=a')).json.data[0]
+    const theirs = await as('key-of-ops-1', 'GET', `/v1/sessions/${id}/context?at=1&tenant=a`)
+    expect(theirs.json.prompt).toContain('SECRET')
+    expect((await as('key-of-a-1', 'GET', '/v1/sessions?tenant=ops')).json.data[0].id).toBe(id)
   })
 
   test('a turn that runs on it is ended', async () => {

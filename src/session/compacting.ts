@@ -212,7 +212,11 @@ export class Compacting {
       )
       return [...said, ...tools.map(({ json }) => json)].reduce((sum, text) => sum + count(text) + FRAME_TOKENS, 0)
     }
-    const behind = events.slice(events.findIndex(({ position }) => position === usageAt) + 1)
+    const sent = events.findLastIndex(({ body }) => body.kind === 'turn' && body.turn === usage.turn)
+    // What was answered is among the completion's tokens; results of calls that the server ran stand in front of its count.
+    const behind = events
+      .slice(sent + 1)
+      .filter(({ body, position }) => position > usageAt || body.kind === 'tool_result')
     return behind.reduce(
       (sum, { body }) => ('content' in body ? sum + count(body.content) + FRAME_TOKENS : sum),
       usage.promptTokens + usage.completionTokens,

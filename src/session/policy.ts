@@ -18,8 +18,12 @@ export const NO_POLICY: PolicySnapshot = { retention: '', revoked: [], shared: {
 
 /** As it is now; in the log when it resolves. */
 export async function settledPolicy(open: OpenSession, deps: PolicyDeps): Promise<PolicySnapshot> {
+  return settled(open, await currentPolicy(open, deps))
+}
+
+/** The log says that `snapshot` counts from here on. */
+export async function settled(open: OpenSession, snapshot: PolicySnapshot): Promise<PolicySnapshot> {
   const { fold } = open
-  const snapshot = await currentPolicy(open, deps)
   if (fold.policy !== undefined && JSON.stringify(fold.policy) === JSON.stringify(snapshot)) return fold.policy
   await open.append([{ body: { kind: 'policy', snapshot } }])
   return snapshot

@@ -15,7 +15,7 @@ import type { SessionLog } from './log/contract.js'
 import type { AttemptEvent, EventBody, NewEvent, SessionEvent } from './log/event.js'
 import { checkChoice, checkResults, isAskedAgain, newMessages } from './new-messages.js'
 import type { OpenSession, OpenSessions } from './open-session.js'
-import { currentPolicy, freshlyRevoked, NO_POLICY, settledPolicy } from './policy.js'
+import { currentPolicy, freshlyRevoked, NO_POLICY, settled, settledPolicy } from './policy.js'
 import { shareEdits } from './shared-memory.js'
 import type { SourcePolicy } from './sources.js'
 import { storedResult } from './stored-result.js'
@@ -209,8 +209,11 @@ export class Turns implements TurnRunner {
   /** The policy of now, in the log; what may not be seen any more is erased where it was kept. */
   async #settled(open: OpenSession) {
     const deps = this.#policyDeps(open)
-    const fresh = freshlyRevoked(open.fold, await currentPolicy(open, deps))
-    if (fresh.length > 0) await this.#deps.erasure.revokeHeld(open, fresh)
+    const now = await currentPolicy(open, deps)
+    const fresh = freshlyRevoked(open.fold, now)
+    if (fresh.length === 0) return settled(open, now)
+    await this.#deps.erasure.revokeHeld(open, fresh)
+    // Shared memory may have been emptied for it.
     return settledPolicy(open, deps)
   }
 
