@@ -93,10 +93,13 @@ class Chart {
     setTimeout(() => this.#tellLast(data), 0)
   }
 
-  /** Where nobody points, the legend says what is now. @param {(number | null)[][]} data */
+  /** Where nobody points, the legend says what was there last. @param {(number | null)[][]} data */
   #tellLast(data) {
     if ((this.plot.cursor.left ?? -1) >= 0) return
-    this.plot.setLegend({ idx: Math.max(0, (data[0]?.length ?? 0) - 2) }, false)
+    const [at = [], ...columns] = data
+    let idx = Math.max(0, at.length - 2)
+    while (idx > 0 && !columns.some((column) => column[idx])) idx--
+    this.plot.setLegend({ idx: idx || Math.max(0, at.length - 2) }, false)
   }
 
   recolour() {
