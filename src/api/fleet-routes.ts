@@ -155,8 +155,9 @@ function backendObject({ member, source, version, why, view }: BackendReport) {
     models,
     source,
     weight: round(weight),
-    in_flight: load.inFlight,
-    decoding: load.decoding,
+    // The router's books have those of other router processes, too.
+    in_flight: view?.load.inFlight ?? load.inFlight,
+    decoding: view?.load.decoding ?? load.decoding,
     queued_prefill_tokens: load.queuedPrefillTokens,
     reported_queue: load.reportedQueue,
     sessions: view?.sessions ?? 0,
