@@ -1,7 +1,7 @@
 // The one file of the log, opened: who owns it, how durable a commit is, what its faults are called. The only importer of
 // libsql. Invariant: one process owns the file; a file that is damaged, foreign or newer is refused and left as it is.
 
-import { closeSync, existsSync, linkSync, mkdirSync, openSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { closeSync, existsSync, fsyncSync, linkSync, mkdirSync, openSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import Libsql from 'libsql'
 import { RefrainError } from '../../core/errors.js'
@@ -177,16 +177,29 @@ function create(folder: string, path: string): void {
   rmSync(fresh, { force: true })
   closeSync(openSync(fresh, 'wx', 0o600))
   const db = new SqliteDatabase(fresh)
+  // Nobody can see it before it is whole: one sync, at the end.
+  db.exec('PRAGMA synchronous = OFF')
   db.exec(`PRAGMA application_id = ${APPLICATION_ID}`)
   migrate(db)
   db.close()
+  sync(fresh)
   try {
     linkSync(fresh, path)
+    sync(folder)
   } catch (error) {
     // Another process was faster; whose it is shows when it is opened.
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   } finally {
     rmSync(fresh, { force: true })
+  }
+}
+
+function sync(path: string): void {
+  const file = openSync(path, 'r')
+  try {
+    fsyncSync(file)
+  } finally {
+    closeSync(file)
   }
 }
 

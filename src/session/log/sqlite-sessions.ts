@@ -19,6 +19,8 @@ export interface HeldSession {
   readonly tenant: TenantKey
   readonly record: Omit<SessionRecord, 'usedAt' | 'position'>
   readonly key: Buffer
+  /** What marks where it stands; derived from `key`. */
+  readonly marks: Buffer
   readonly lineage: Lineage
   readonly sets: SourceSets
   /** Hex of the blinded names of sources that its events rest on, its parents' included. */
@@ -86,11 +88,13 @@ export class SqliteSessions {
     const lineage = lineageOf(fresh.id, parent && { lineage: parent.of.lineage, at })
     const rests = parent === undefined ? RESTS_ON_NOTHING : this.restsAt(parent.of, at)
     const digest = parent?.digest ?? NO_DIGEST
+    const key = newKey()
     return {
       row: 0,
       tenant: this.#tenants.make(fresh.tenant),
       record: { ...fresh, createdAt },
-      key: newKey(),
+      key,
+      marks: marksOf(key),
       lineage,
       sets: new SourceSets(),
       touched: new Set(),
@@ -99,7 +103,7 @@ export class SqliteSessions {
   }
 
   add(made: HeldSession, parent: HeldSession | undefined): HeldSession {
-    const { record, tenant, key, standing } = made
+    const { record, tenant, key, marks, standing } = made
     const { model, metadata, id, createdAt } = record
     const wrapped = seal(tenant.key, `key of session ${id} of ${tenant.name}`, key)
     const about = seal(key, `session ${id} of ${tenant.name}`, Buffer.from(JSON.stringify({ model, metadata })))
@@ -107,7 +111,7 @@ export class SqliteSessions {
       `INSERT INTO session (id, tenant, created, used, parent, at, position, digest, bytes, mark, wrapped, about)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)`,
       ...[id, tenant.id, createdAt, standing.at, parent?.row ?? null, record.parent?.at ?? 0],
-      ...[standing.position, Buffer.from(standing.digest, 'hex'), markOf(key, standing), wrapped, about],
+      ...[standing.position, Buffer.from(standing.digest, 'hex'), markOf(marks, standing), wrapped, about],
     )
     this.#createdAt = createdAt
     if (parent !== undefined)
@@ -124,7 +128,7 @@ export class SqliteSessions {
     const { position, digest, at, bytes } = standing
     this.#db.run(
       'UPDATE session SET position = ?, digest = ?, used = ?, bytes = ?, mark = ? WHERE row = ?',
-      ...[position, Buffer.from(digest, 'hex'), at, bytes, markOf(session.key, standing), session.row],
+      ...[position, Buffer.from(digest, 'hex'), at, bytes, markOf(session.marks, standing), session.row],
     )
     session.standing = standing
   }
@@ -194,9 +198,10 @@ export class SqliteSessions {
       ...{ tenant: tenant.name, session: record.id, position: row['position'] as number, rests: RESTS_ON_NOTHING },
       ...{ digest: hexOf(row['digest']), at: row['used'] as number, bytes: row['bytes'] as number },
     }
-    if (!markOf(key, standing).equals(Buffer.from(row['mark'] as Uint8Array)))
+    const marks = marksOf(key)
+    if (!markOf(marks, standing).equals(Buffer.from(row['mark'] as Uint8Array)))
       throw new RefrainError('log_damaged', `where session '${record.id}' stands is not what was written`)
-    const held = { row: id, tenant, record, key, lineage, sets, touched: this.#touched(id), standing }
+    const held = { row: id, tenant, record, key, marks, lineage, sets, touched: this.#touched(id), standing }
     held.standing = { ...standing, rests: this.restsAt(held, standing.position) }
     return held
   }
@@ -257,7 +262,11 @@ export function textOf(value: Row[string] | undefined): string {
   return Buffer.from(value as Uint8Array).toString()
 }
 
+function marksOf(key: Buffer): Buffer {
+  return derivedKey(key, 'where it stands')
+}
+
 /** Nobody without the key can say that a log ends elsewhere than it does. */
-function markOf(key: Buffer, { session, position, digest, at, bytes }: Standing): Buffer {
-  return blindName(derivedKey(key, 'where it stands'), `${session} ${position} ${digest} ${at} ${bytes}`)
+function markOf(marks: Buffer, { session, position, digest, at, bytes }: Standing): Buffer {
+  return blindName(marks, `${session} ${position} ${digest} ${at} ${bytes}`)
 }
