@@ -103,7 +103,10 @@ export async function compose(config: Config, options: ComposeOptions = {}): Pro
     ...(replies && { replies }),
   })
   const tracing = await openTrace(config.telemetry.trace, { version: VERSION, server: config.server })
-  const metrics = startMetrics(() => backend.health(), tiersOf(backend))
+  const metrics = startMetrics(() => backend.health(), {
+    ...tiersOf(backend),
+    ...(log && { sessionLog: () => log.status() }),
+  })
   const turns = config.explain.turns > 0 ? explain : undefined
   const { cache } = backend
   const dashboard = createDashboard({

@@ -49,7 +49,7 @@ async function house(
   flags: Record<string, unknown> = {},
   store: 'sqlite' | 'memory' = 'memory',
 ) {
-  const seen: { session: string | undefined; kind: string; prompt: string }[] = []
+  const seen: { session: string | undefined; kind: string; prompt: string; dead: number }[] = []
   const program = await scriptedProgram(
     {
       'backend.options': { template: 'chatml', toolCalls: 'hermes', reasoning: 'think' },
@@ -61,7 +61,7 @@ async function house(
       logWorker: logs.workerUrl,
       script: (job) => {
         const { session, requestClass: kind = 'main' } = job.request
-        seen.push({ session, kind, prompt: promptOf(job) })
+        seen.push({ session, kind, prompt: promptOf(job), dead: job.deadBranch?.length ?? 0 })
         return kind === 'compaction' ? SUMMARY : script(job)
       },
     },
@@ -119,7 +119,10 @@ describe('a context that is shortened', () => {
     expect(after.prompt.length).toBeLessThan(before.prompt.length)
     const again = await own.ask('POST', `/v1/sessions/${id}/compact`, {})
     expect([again.status, again.json.error.code]).toEqual([422, 'compaction_rejected'])
+    own.seen.length = 0
     expect((await step(own, id, 'i')).status).toBe(200)
+    // What the old series left is the first to go.
+    expect(own.seen.map(({ dead }) => dead > 0)).toEqual([true, false])
     expect((await own.replay(id)).every(({ matches }) => matches)).toBe(true)
     expect((await own.ask('POST', `/v1/sessions/${id}/compact`, { strategy: 'magic' })).json.error.param).toBe(
       'strategy',

@@ -68,7 +68,7 @@ const kinds = (events: { type: string }[]) => events.map(({ type }) => type)
 
 describe('a session', () => {
   test('takes only what is new, and shows what it was made of', async () => {
-    const { ask, create, chat, events } = await house(['Hello.', call('tree'), 'It is green.'])
+    const { program, ask, create, chat, events } = await house(['Hello.', call('tree'), 'It is green.'])
     const id = await create({ system: 'Be brief.', tools: TOOLS, metadata: { a: 1 } })
     expect(id).toMatch(/^ses_[0-9a-f]{32}$/)
     const first = (await chat(id, [user('Hi')])).json()
@@ -90,6 +90,8 @@ describe('a session', () => {
     ])
     const state = (await ask('GET', `/v1/sessions/${id}`)).json
     expect(state).toMatchObject({ turns: 3, position: 15, busy: false, metadata: { a: 1 } })
+    const { text } = await program.server.app.inject('/metrics').then(({ body }) => ({ text: body }))
+    expect(text).toContain('refrain_session_log_events 15')
     const list = (await ask('GET', '/v1/sessions')).json.data
     expect(list.map((each: { id: string }) => each.id)).toEqual([id])
   })

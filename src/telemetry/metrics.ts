@@ -63,6 +63,8 @@ export interface Gauged {
   readonly fleet?: FleetGauges
   /** Rejects where nobody can say at the moment. */
   tiers?(): Promise<readonly TierGauges[]>
+  /** Of the log of sessions. */
+  sessionLog?(): Promise<{ readonly sessions: number; readonly events: number; readonly bytes: number }>
 }
 
 export interface Scrape {
@@ -82,7 +84,7 @@ const TOKEN_SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.2, 0
 const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 
 /** Starts to count. `load` and what `gauged` has are asked at every scrape. */
-export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): Metrics {
+export function startMetrics(load: () => Load, { fleet, tiers, sessionLog }: Gauged = {}): Metrics {
   const registry = new Registry()
   const batches = new Batches()
   const stops = [
@@ -101,10 +103,12 @@ export function startMetrics(load: () => Load, { fleet, tiers }: Gauged = {}): M
   const waiting = new Gauge({ name: 'refrain_requests_waiting', help: 'Requests in the queue.', registers })
   const showFleet = fleet === undefined ? () => undefined : fleetGauges(registry, fleet)
   const showTiers = tiers === undefined ? async () => undefined : tierGauges(registry, tiers)
+  const showLog = sessionLog === undefined ? async () => undefined : logGauges(registry, sessionLog)
   const show = async () => {
     batches.drain()
     showFleet()
     await showTiers()
+    await showLog()
     const now = load()
     running.set(now.running)
     waiting.set(now.waiting)
@@ -139,6 +143,22 @@ function tierGauges(registry: Registry, tiers: () => Promise<readonly TierGauges
       capacity.set({ tier }, capacityBytes)
       if (isHealthy !== undefined) healthy.set({ tier }, isHealthy ? 1 : 0)
     }
+  }
+}
+
+/** What nobody can say at the moment stays as it was. */
+function logGauges(registry: Registry, status: NonNullable<Gauged['sessionLog']>): () => Promise<void> {
+  const gauge = (name: string, help: string) =>
+    new Gauge({ name: `refrain_session_log_${name}`, help, registers: [registry] })
+  const sessions = gauge('sessions', 'Sessions that are logged and not erased.')
+  const events = gauge('events', 'Events of all of them.')
+  const bytes = gauge('bytes', 'What they take in the store.')
+  return async () => {
+    const now = await status().catch(() => undefined)
+    if (now === undefined) return
+    sessions.set(now.sessions)
+    events.set(now.events)
+    bytes.set(now.bytes)
   }
 }
 
