@@ -6,13 +6,16 @@ import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { publishBlocks } from './backend/kv-events/publisher.js'
 import { BLOCK_TOKENS, type BlockHash, type Root } from './core/block.js'
 import { blockPlaced } from './core/signals.js'
 import { childrenOf, until } from './testing/processes.js'
 import { isBuilt, type Served, serve } from './testing/served.js'
 import { saying, startStub } from './testing/stub-upstream.js'
+
+// Each process takes its time to start where others use the machine.
+vi.setConfig({ testTimeout: 120_000 })
 
 let folder = ''
 const closing: (() => Promise<unknown>)[] = []
