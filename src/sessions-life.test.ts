@@ -2,6 +2,7 @@
 // restart every turn is what it was. On the scripted backend, summaries by script.
 
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -270,6 +271,53 @@ describe('a source that is revoked', () => {
     const turns = log.filter(({ type }: { type: string }) => type === 'turn')
     expect(turns.at(-1).verdicts).toMatchObject({ web: 'revoked' })
   })
+})
+
+describe('a policy URL', () => {
+  test('is asked before each compile; what it revokes is dropped and erased', async () => {
+    let revoked: string[] = []
+    const policy = createServer((request, response) => {
+      request.resume()
+      request.on('end', () => response.end(JSON.stringify({ granted: [], revoked })))
+    })
+    await new Promise<void>((resolve) => policy.listen(0, '127.0.0.1', resolve))
+    const { port } = policy.address() as { port: number }
+    try {
+      const own = await house(stepping, {
+        'sessions.sources': { policyUrl: `http://127.0.0.1:${port}/`, policyTtlMs: 0, unknown: 'granted' },
+      })
+      const id = await own.create({ tools: TOOLS })
+      await step(own, id, 'clean')
+      const event = { type: 'user', content: 'SECRET of the web', sources: ['web'] }
+      await own.ask('POST', `/v1/sessions/${id}/events`, { events: [event] })
+      await own.chat(id, [])
+      expect(own.seen.at(-1)?.prompt).toContain('SECRET')
+      revoked = ['web']
+      await own.chat(id, [user('Go on')])
+      expect(own.seen.at(-1)?.prompt).not.toContain('SECRET')
+      await own.chat(id, [user('And on')])
+      const log = (await own.events(id)) as { type: string; sources: string[] }[]
+      expect(log.filter(({ type }) => type === 'revocation')).toHaveLength(1)
+      expect((await own.replay(id)).every(({ matches }) => matches)).toBe(true)
+    } finally {
+      policy.close()
+    }
+  })
+})
+
+test('once what was cached has lapsed, what waited for a boundary takes effect', async () => {
+  const own = await house(() => 'Yes.', { 'cache.idleMs': 1 })
+  const id = await own.create({ events: [{ type: 'memory', label: 'plan', value: 'Plant a tree.' }] })
+  await own.chat(id, [user('Hi')])
+  const edit = { type: 'memory', label: 'plan', value: 'Water the tree.' }
+  await own.ask('POST', `/v1/sessions/${id}/events`, { events: [edit] })
+  await new Promise((resolve) => setTimeout(resolve, 20))
+  await own.chat(id, [user('Again')])
+  const log = (await own.events(id)) as { type: string }[]
+  expect(log.filter(({ type }) => type === 'compaction')).toMatchObject([{ trigger: 'ttl', steps: [] }])
+  const { messages, tail } = (await own.ask('GET', `/v1/sessions/${id}/context?at=2`)).json
+  expect(messages[0].content).toContain('Water the tree.')
+  expect(tail).toEqual([])
 })
 
 describe('with SQLite below it', () => {
