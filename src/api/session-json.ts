@@ -70,6 +70,15 @@ function wireBody(body: SessionEvent['body']): { readonly kind: string } & Reado
     const { id, sources: _, ...rest } = body
     return { ...rest, layerId: id }
   }
+  // Their own `digest` and `sources` are not the event's.
+  if (body.kind === 'turn') {
+    const { digest, ...rest } = body
+    return { ...rest, contextDigest: digest }
+  }
+  if (body.kind === 'revocation') {
+    const { sources, ...rest } = body
+    return { ...rest, revoked: sources }
+  }
   return { ...body }
 }
 

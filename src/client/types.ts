@@ -132,6 +132,8 @@ type Decided =
       readonly up_to: number
       readonly verdicts: Readonly<Record<string, 'granted' | 'revoked'>>
       readonly rendering: string
+      /** Of what was compiled; `prompt_digest`: of the text that was made of it. */
+      readonly context_digest: string
       readonly prompt_digest: string
     }
   | {
@@ -151,7 +153,7 @@ type Decided =
       readonly index: number
     }
   | { readonly type: 'reset'; readonly artifacts: readonly string[] }
-  | { readonly type: 'revocation'; readonly clean_layer?: string }
+  | { readonly type: 'revocation'; readonly revoked: readonly string[]; readonly clean_layer?: string }
   | { readonly type: 'policy'; readonly snapshot: Readonly<Record<string, unknown>> }
 
 export interface SessionContext {

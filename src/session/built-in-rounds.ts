@@ -3,7 +3,6 @@
 // the client's are counted through; what all rounds took is added up.
 
 import type { CallDelta, GenerateEvent, SplitText } from '../core/events.js'
-import { isBuiltIn } from './turn-try.js'
 
 type Finish = Extract<GenerateEvent, { type: 'finish' }>
 type End = Extract<GenerateEvent, { type: 'end' }>
@@ -18,6 +17,12 @@ export class Rounds {
   #shown = 0
   /** Of this round: its calls' numbers -> those that are shown; undefined: hidden. */
   readonly #numbers = new Map<number, number | undefined>()
+  readonly #builtIns: ReadonlySet<string>
+
+  /** `builtIns`: names of the session's tools that are the server's own. */
+  constructor(builtIns: ReadonlySet<string>) {
+    this.#builtIns = builtIns
+  }
 
   #visible({ content, reasoning, calls }: SplitText): SplitText {
     return { content, reasoning, calls: calls.flatMap((call) => this.#renumbered(call)) }
@@ -56,7 +61,7 @@ export class Rounds {
 
   #renumbered(call: CallDelta): readonly CallDelta[] {
     if (call.name !== undefined && !this.#numbers.has(call.index))
-      this.#numbers.set(call.index, isBuiltIn(call.name) ? undefined : this.#shown++)
+      this.#numbers.set(call.index, this.#builtIns.has(call.name) ? undefined : this.#shown++)
     const index = this.#numbers.get(call.index)
     return index === undefined ? [] : [{ ...call, index }]
   }

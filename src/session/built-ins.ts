@@ -65,12 +65,19 @@ const DEFINITIONS: Readonly<Record<BuiltIn, readonly ToolDefinition[]>> = {
 
 export const builtIns = Object.keys(DEFINITIONS) as readonly BuiltIn[]
 
-/** Names of all tools of the server's own. */
-export const builtInNames: ReadonlySet<string> = new Set(
+const definitions = new Map(
   Object.values(DEFINITIONS)
     .flat()
-    .map(({ name }) => name),
+    .map(({ name, json }) => [name, json]),
 )
+
+/**
+ * Whether it is one of these, and not a client's own of the same name. Logs have their texts: one that is worded anew must
+ * still be known by its old text.
+ */
+export function isBuiltInTool({ name, json }: ToolDefinition): boolean {
+  return definitions.get(name) === json
+}
 
 export function builtInTools(chosen: readonly BuiltIn[]): readonly ToolDefinition[] {
   return builtIns.filter((each) => chosen.includes(each)).flatMap((each) => DEFINITIONS[each])

@@ -5,7 +5,7 @@
 import { RefrainError } from '../core/errors.js'
 import { NamePatterns } from '../core/name-pattern.js'
 import type { ChatMessage, GenerateRequest, ToolDefinition } from '../core/request.js'
-import { builtInNames } from './built-ins.js'
+import { isBuiltInTool } from './built-ins.js'
 import type { EventBody, HeadEvent, SessionEvent } from './log/event.js'
 import type { AskedHead, SessionFold } from './session-fold.js'
 
@@ -42,7 +42,7 @@ interface SentHead {
 /** Undefined: nothing was sent that the session does not have. */
 function headOf(sent: SentHead, has: AskedHead, apply: HeadEvent['apply'] | undefined): HeadEvent | undefined {
   const system = sent.system.length === 0 ? undefined : sent.system.join('\n\n')
-  const own = has.tools.filter(({ name }) => !builtInNames.has(name))
+  const own = has.tools.filter((tool) => !isBuiltInTool(tool))
   const isNewSystem = system !== undefined && system !== has.system
   const isNewTools = sent.tools.length > 0 && !isSameTools(sent.tools, own)
   if (!isNewSystem && !isNewTools) return undefined
@@ -51,7 +51,7 @@ function headOf(sent: SentHead, has: AskedHead, apply: HeadEvent['apply'] | unde
     const how = "leave it out, or say with 'apply' what becomes of it: 'append', 'boundary' or 'now'"
     throw new RefrainError('invalid_request', `'${param}' has other ${what} than the session; ${how}`, { param })
   }
-  const ours = has.tools.filter(({ name }) => builtInNames.has(name))
+  const ours = has.tools.filter((tool) => isBuiltInTool(tool) && !sent.tools.some(({ name }) => name === tool.name))
   return {
     kind: 'head',
     apply,

@@ -2,7 +2,7 @@
 // asked for, messages that nobody answered yet. Invariant: a function of the events in their order, and of nothing else.
 
 import type { ToolDefinition } from '../core/request.js'
-import type { MemoryBlock } from './built-ins.js'
+import { isBuiltInTool, type MemoryBlock } from './built-ins.js'
 import type { EventBody, MemoryEvent, PolicySnapshot, SessionEvent, UsageEvent } from './log/event.js'
 
 /** Tools and system text as they were asked for last, in force or not yet. */
@@ -15,6 +15,8 @@ export class SessionFold {
   /** Turns that were sent. */
   turns = 0
   head: AskedHead = { system: '', tools: [] }
+  /** Names of the server's own tools that it was given; a client's own tool of such a name is the client's. */
+  readonly builtIns = new Set<string>()
   /** What the last compile went by. */
   policy: PolicySnapshot | undefined
   usage: UsageEvent | undefined
@@ -51,6 +53,10 @@ export class SessionFold {
       case 'head':
         if (body.apply === 'now') this.#boundary(position, 'head')
         this.head = { system: body.system ?? this.head.system, tools: body.tools ?? this.head.tools }
+        // One that was taken away may still be in view until the next boundary.
+        for (const tool of body.tools ?? [])
+          if (isBuiltInTool(tool)) this.builtIns.add(tool.name)
+          else this.builtIns.delete(tool.name)
         break
       case 'turn':
         this.turns = body.turn
@@ -91,7 +97,7 @@ export class SessionFold {
     // In this order: a call of the session's own is answered by whoever made it.
     if (body.kind === 'tool_call') {
       this.openCalls.set(body.id, { name: body.name, position })
-      if (body.name === 'compact') this.compactAsked = true
+      if (body.name === 'compact' && this.builtIns.has(body.name)) this.compactAsked = true
     }
     if (body.kind === 'tool_result') this.openCalls.delete(body.callId)
     if (isMessage(body)) {

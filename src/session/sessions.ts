@@ -108,19 +108,28 @@ class AllSessions implements Sessions {
     { model, system, tools, builtIns, events, metadata }: NewSession,
   ): Promise<SessionState> {
     const { name } = this.#ports.model(model === '' ? undefined : model)
+    const own = builtInTools(builtIns)
+    const twice = tools.findIndex((tool) => own.some((each) => each.name === tool.name))
+    if (twice >= 0) throw wrong(`tools[${twice}].function.name`, "is a tool of the server's own; see 'built_in_tools'")
     const head: NewEvent = {
       body: {
         kind: 'head',
         apply: 'now',
         ...(system !== undefined && { system }),
-        tools: [...tools, ...builtInTools(builtIns)],
+        tools: [...tools, ...own],
       },
     }
     const record = await this.#log.create(
       { id: newId(), tenant: tenant.name, model: name, ...(metadata !== undefined && { metadata }) },
       [head],
     )
-    if (events.length > 0) await this.append(tenant, record.id, { events })
+    try {
+      if (events.length > 0) await this.append(tenant, record.id, { events })
+    } catch (error) {
+      // Nobody was told its id.
+      await this.#erasure.session({ tenant: tenant.name, session: record.id })
+      throw error
+    }
     return this.get(tenant, record.id)
   }
 

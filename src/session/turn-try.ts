@@ -6,7 +6,6 @@ import { createHash } from 'node:crypto'
 import { RefrainError } from '../core/errors.js'
 import type { GenerateEvent } from '../core/events.js'
 import type { GenerateRequest, Prompt } from '../core/request.js'
-import { builtInNames } from './built-ins.js'
 import type { CompiledContext } from './compile/contract.js'
 import type { Sending, TurnTry } from './contract.js'
 import type { EventBody, NewEvent, PolicySnapshot, SessionEvent, TurnEvent, UsageEvent } from './log/event.js'
@@ -77,9 +76,8 @@ export class LoggedTry implements TurnTry {
       rendering: JSON.stringify(sending.rendering),
       promptDigest: digestOf(sending.text),
     }
-    // Before any of it is computed: what a crash leaves behind can be found.
-    await this.#deps.noteBlocks(sending.blocks([]))
-    await open.append([{ body }])
+    // Before any of it is computed: what a crash leaves behind can be found. Together they share a commit.
+    await Promise.all([this.#deps.noteBlocks(sending.blocks([])), open.append([{ body }])])
     this.#sent = sending
     this.turn = turn
   }
@@ -114,8 +112,9 @@ export class LoggedTry implements TurnTry {
     }
     const bodies = answer.bodies()
     const results = await runBuiltIns(bodies)
-    await noteBlocks(sent.blocks(answer.ids))
-    await share(await open.append([...bodies.map((body) => ({ body })), ...results, { body: usage }]))
+    const events = [...bodies.map((body) => ({ body })), ...results, { body: usage }]
+    const [appended] = await Promise.all([open.append(events), noteBlocks(sent.blocks(answer.ids))])
+    await share(appended)
     this.finish = finish
   }
 }
@@ -207,8 +206,4 @@ function payloadDigest({ messages, tools }: Pick<Chat, 'messages' | 'tools'>): s
 
 export function digestOf(text: string): string {
   return createHash('sha256').update(text).digest('hex')
-}
-
-export function isBuiltIn(name: string): boolean {
-  return builtInNames.has(name)
 }

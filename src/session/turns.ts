@@ -20,7 +20,7 @@ import { shareEdits } from './shared-memory.js'
 import type { SourcePolicy } from './sources.js'
 import { storedResult } from './stored-result.js'
 import { toldAgain } from './turn-answer.js'
-import { AsideTry, isBuiltIn, LoggedTry } from './turn-try.js'
+import { AsideTry, LoggedTry } from './turn-try.js'
 
 export interface TurnOptions {
   /** Rounds in a row of calls that the server runs itself. */
@@ -110,11 +110,12 @@ export class Turns implements TurnRunner {
     asked: GenerateRequest,
     way: { readonly path: TurnPath; readonly signal: AbortSignal },
   ): AsyncGenerator<GenerateEvent, void> {
-    const rounds = new Rounds()
+    const { builtIns } = open.fold
+    const rounds = new Rounds(builtIns)
     for (let round = 1; ; round++) {
       const done = yield* this.#tries(open, asked, { ...way, rounds })
       const { calls } = done.answer
-      const isOurs = calls.length > 0 && calls.every(({ name }) => isBuiltIn(name))
+      const isOurs = calls.length > 0 && calls.every(({ name }) => builtIns.has(name))
       if (!isOurs || round > this.#deps.options.builtInRounds) break
       yield* rounds.between()
     }
@@ -188,7 +189,7 @@ export class Turns implements TurnRunner {
     const { log, ports, options } = this.#deps
     const events: NewEvent[] = []
     for (const body of bodies) {
-      if (body.kind !== 'tool_call' || !isBuiltIn(body.name)) continue
+      if (body.kind !== 'tool_call' || !open.fold.builtIns.has(body.name)) continue
       const made = await runBuiltIn(body, {
         result: (locator) => storedResult(open, log, locator),
         memory: (label) => open.fold.memory.get(label),
@@ -252,7 +253,7 @@ function answeredBefore(open: OpenSession, key: string | undefined): Iterable<Ge
   const sent = behind.findIndex(({ kind }) => kind === 'turn')
   const next = behind.findIndex((body, i) => i > sent && isFromClient(body))
   const answer = behind.slice(sent, next < 0 ? undefined : next)
-  const bodies = answer.filter((body) => body.kind !== 'tool_call' || !isBuiltIn(body.name))
+  const bodies = answer.filter((body) => body.kind !== 'tool_call' || !open.fold.builtIns.has(body.name))
   const usage = answer.findLast((body) => body.kind === 'usage')
   return usage?.kind === 'usage' ? toldAgain(bodies, usage) : undefined
 }
