@@ -284,7 +284,12 @@ describe('a policy URL', () => {
     const { port } = policy.address() as { port: number }
     try {
       const own = await house(stepping, {
-        'sessions.sources': { policyUrl: `http://127.0.0.1:${port}/`, policyTtlMs: 0, unknown: 'granted' },
+        'sessions.sources': {
+          policyUrl: `http://127.0.0.1:${port}/`,
+          policyTtlMs: 0,
+          policyMs: 60_000,
+          unknown: 'granted',
+        },
       })
       const id = await own.create({ tools: TOOLS })
       await step(own, id, 'clean')
