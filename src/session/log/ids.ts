@@ -11,12 +11,3 @@ export function newSessionId(): string {
 export function newEventId(): string {
   return `evt_${randomBytes(16).toString('hex')}`
 }
-
-/** `res_` and 32 hex digits: a result's locator. */
-export function newLocator(): string {
-  return `res_${randomBytes(16).toString('hex')}`
-}
-
-export function isSessionId(text: string): boolean {
-  return /^ses_[0-9a-f]{32}$/.test(text)
-}
