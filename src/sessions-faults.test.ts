@@ -98,6 +98,17 @@ test('a revocation says what was revoked, a turn has the digest of its context b
   expect(log.find(({ type }) => type === 'revocation')).toMatchObject({ revoked: ['of-a-fault'] })
 })
 
+test('a key is one event, within one append too', async () => {
+  const session = await refrain.sessions.create()
+  const twice = [
+    { type: 'user', content: 'a', key: 'k' },
+    { type: 'user', content: 'b', key: 'k' },
+  ] as const
+  expect(await session.append(twice)).toMatchObject([{ position: 2, content: 'a' }])
+  expect(await session.append(twice)).toMatchObject([{ position: 2, content: 'a' }])
+  expect((await session.get()).position).toBe(2)
+})
+
 test('a call that is left open, and answered late', async () => {
   script = [call('look'), 'Ok.', 'Thanks.']
   const session = await refrain.sessions.create({ tools: [tool('look')] })

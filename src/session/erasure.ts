@@ -57,8 +57,7 @@ export class Erasure {
     const told: { session: string; cleanLayer?: string }[] = []
     for (const session of ids) {
       const open = await this.#open.open({ tenant, session })
-      await open.interrupt(new RefrainError('source_revoked', `the source '${source}' was revoked`))
-      const hold = open.hold()
+      const hold = await open.takeOver(new RefrainError('source_revoked', `the source '${source}' was revoked`))
       try {
         const cleanLayer = await this.revokeHeld(open, [source])
         told.push({ session, ...(cleanLayer !== undefined && { cleanLayer }) })

@@ -38,7 +38,7 @@ export class OpenSession {
   readonly #compiler: IncrementalCompiler
   /** Appends follow each other, so that events are added here in the log's order. */
   #last: Promise<unknown> = Promise.resolve()
-  #held: { readonly stop: LinkedAbort; readonly released: Promise<void> } | undefined
+  #held: { readonly stop: LinkedAbort; readonly released: Promise<void>; readonly how: 'long' | 'brief' } | undefined
   #closed = false
   readonly #noted = new Set<string>()
 
@@ -96,8 +96,17 @@ export class OpenSession {
     return this.#compiler.compile(policy)
   }
 
+  /**
+   * Behind whoever holds it for an append alone. `brief`: is such a one itself.
+   * @throws RefrainError `conflict` where a turn, or something else that takes its time, holds it.
+   */
+  async take(signal?: AbortSignal, how?: 'brief'): Promise<Hold> {
+    while (this.#held?.how === 'brief') await this.#held.released
+    return this.hold(signal, how)
+  }
+
   /** @throws RefrainError `conflict` where somebody holds it. */
-  hold(signal?: AbortSignal): Hold {
+  hold(signal?: AbortSignal, how: 'long' | 'brief' = 'long'): Hold {
     if (this.#closed) throw new RefrainError('not_found', `there is no session '${this.record.id}'`)
     if (this.#held !== undefined) throw new RefrainError('conflict', `a turn of '${this.record.id}' is running`)
     const stop = linkAbort(signal ?? NEVER)
@@ -105,7 +114,7 @@ export class OpenSession {
     const released = new Promise<void>((resolve) => {
       release = resolve
     })
-    this.#held = { stop, released }
+    this.#held = { stop, released, how }
     return {
       signal: stop.signal,
       release: () => {
@@ -123,6 +132,13 @@ export class OpenSession {
       stop.abort(why)
       await released
     }
+  }
+
+  /** The same, and holds it then. */
+  async takeOver(why: RefrainError): Promise<Hold> {
+    // Whoever waited as well may have it before this goes on.
+    while (this.#held !== undefined) await this.interrupt(why)
+    return this.hold()
   }
 
   /** Those of `hashes` that this process has not noted as the session's. */

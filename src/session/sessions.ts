@@ -147,14 +147,16 @@ class AllSessions implements Sessions {
     { events, expected }: { readonly events: readonly NewEvent[]; readonly expected?: number },
   ): Promise<readonly SessionEvent[]> {
     const open = await this.#opened(tenant, id)
-    const isThere = (event: NewEvent) => event.body.key !== undefined && open.fold.keys.has(event.body.key)
-    const fresh = events.filter((event) => !isThere(event))
-    const there = events.filter(isThere).map(({ body }) => open.fold.keys.get(body.key as string))
-    const before = open.events.filter(({ position }) => there.includes(position))
-    if (fresh.length === 0) return before
-    const changesContext = fresh.some(({ body }) => !BESIDE_A_TURN.includes(body.kind))
-    const hold = changesContext ? open.hold() : undefined
+    const isThere = ({ body: { key } }: NewEvent) => key !== undefined && open.fold.keys.has(key)
+    const isBeside = ({ body }: NewEvent) => BESIDE_A_TURN.includes(body.kind)
+    const hold = events.every((event) => isThere(event) || isBeside(event))
+      ? undefined
+      : await open.take(undefined, 'brief')
     try {
+      const fresh = eachOnce(events.filter((event) => !isThere(event)))
+      const there = events.filter(isThere).map(({ body }) => open.fold.keys.get(body.key as string))
+      const before = open.events.filter(({ position }) => there.includes(position))
+      if (fresh.length === 0) return before
       checkResults(
         fresh.map(({ body }) => body),
         open.fold,
@@ -214,7 +216,7 @@ class AllSessions implements Sessions {
 
   async compact(tenant: Tenant, id: string, { strategy }: CompactAsk, signal: AbortSignal): Promise<CompactionView> {
     const open = await this.#opened(tenant, id)
-    const hold = open.hold(signal)
+    const hold = await open.take(signal)
     try {
       const policy = await settledPolicy(open, this.#policyDeps(open))
       const how = { trigger: 'api', policy, signal: hold.signal, ...(strategy !== undefined && { strategy }) } as const
@@ -238,7 +240,7 @@ class AllSessions implements Sessions {
       if ((await storedResult(open, this.#log, locator)) === undefined)
         throw wrong(`artifacts[${i}]`, `names no stored result: '${locator.slice(0, 128)}'`)
     }
-    const hold = open.hold()
+    const hold = await open.take()
     try {
       const [event] = await open.append([{ body: { kind: 'reset', artifacts } }])
       return event as SessionEvent
@@ -343,6 +345,17 @@ class AllSessions implements Sessions {
     const complaint = memoryComplaint(value, limitTokens ?? this.#deps.options.memoryTokens, { countTokens })
     if (complaint !== undefined) throw new RefrainError('memory_limit', complaint, { param: 'value' })
   }
+}
+
+/** Of two events of one key the first. */
+function eachOnce(events: readonly NewEvent[]): readonly NewEvent[] {
+  const keys = new Set<string>()
+  return events.filter(({ body: { key } }) => {
+    if (key === undefined) return true
+    const isFirst = !keys.has(key)
+    keys.add(key)
+    return isFirst
+  })
 }
 
 /** A request that computes its prompt and says nothing. */

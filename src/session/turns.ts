@@ -56,7 +56,7 @@ export class Turns implements TurnRunner {
       yield* this.#aside(open, asked, { path, signal })
       return
     }
-    const hold = open.hold(signal)
+    const hold = await open.take(signal)
     try {
       const told = answeredBefore(open, asked.logged?.key)
       if (told !== undefined) yield* told
