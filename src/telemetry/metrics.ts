@@ -87,6 +87,7 @@ const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 export function startMetrics(load: () => Load, { fleet, tiers, sessionLog }: Gauged = {}): Metrics {
   const registry = new Registry()
   const batches = new Batches()
+  const attempts = fleet === undefined ? undefined : countAttempts(registry, batches, fleet)
   const stops = [
     countRequests(registry, batches),
     countCache(registry),
@@ -95,7 +96,7 @@ export function startMetrics(load: () => Load, { fleet, tiers, sessionLog }: Gau
     countMisses(registry, batches),
     countAlarms(registry),
     countQuick(registry),
-    ...(fleet === undefined ? [] : [countAttempts(registry, batches)]),
+    ...(attempts === undefined ? [] : [attempts.stop]),
     countKvEvents(registry),
   ]
   const registers = [registry]
@@ -107,6 +108,7 @@ export function startMetrics(load: () => Load, { fleet, tiers, sessionLog }: Gau
   const show = async () => {
     batches.drain()
     showFleet()
+    attempts?.forgetOthers()
     await showTiers()
     await showLog()
     const now = load()
@@ -352,8 +354,8 @@ function countAlarms(registry: Registry): () => void {
   })
 }
 
-/** What backends of a fleet made of what they got. */
-function countAttempts(registry: Registry, batches: Batches): () => void {
+/** What backends of a fleet made of what they got; those that were taken out are no longer shown. */
+function countAttempts(registry: Registry, batches: Batches, fleet: FleetGauges) {
   const registers = [registry]
   const attempts = new Counter({
     name: 'refrain_backend_attempts_total',
@@ -367,12 +369,26 @@ function countAttempts(registry: Registry, batches: Batches): () => void {
     labelNames: ['backend', 'source'],
     registers,
   })
-  return batches.subscribe(attemptSettled, ({ backend, outcome, predictedHitTokens, cachedTokens }) => {
+  /** Outcomes by backend. */
+  const seen = new Map<string, Set<string>>()
+  const stop = batches.subscribe(attemptSettled, ({ backend, outcome, predictedHitTokens, cachedTokens }) => {
+    const outcomes = seen.get(backend) ?? new Set()
+    seen.set(backend, outcomes.add(outcome))
     attempts.inc({ backend, outcome })
     if (cachedTokens === undefined) return
     hits.inc({ backend, source: 'predicted' }, predictedHitTokens)
     hits.inc({ backend, source: 'reported' }, cachedTokens)
   })
+  const forgetOthers = () => {
+    const there = new Set(fleet.backends().map(({ id }) => id))
+    for (const [backend, outcomes] of seen) {
+      if (there.has(backend)) continue
+      for (const outcome of outcomes) attempts.remove({ backend, outcome })
+      for (const source of ['predicted', 'reported']) hits.remove({ backend, source })
+      seen.delete(backend)
+    }
+  }
+  return { stop, forgetOthers }
 }
 
 function countQuick(registry: Registry): () => void {
