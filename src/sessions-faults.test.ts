@@ -109,6 +109,16 @@ test('a key is one event, within one append too', async () => {
   expect((await session.get()).position).toBe(2)
 })
 
+test('a key that was given to another turn is refused: nothing that is said is passed over', async () => {
+  script = ['One.', 'Two.']
+  const session = await refrain.sessions.create()
+  await session.chat('Go.', {}, { key: 'k' })
+  expect((await session.chat('Go.', {}, { key: 'k' })).message.content).toBe('One.')
+  const other = session.chat('Stop.', {}, { key: 'k' })
+  await expect(other).rejects.toMatchObject({ status: 409, code: 'conflict', param: 'idempotency-key' })
+  expect((await session.chat('Stop.', {}, { key: 'k2' })).message.content).toBe('Two.')
+})
+
 test('a call that is left open, and answered late', async () => {
   script = [call('look'), 'Ok.', 'Thanks.']
   const session = await refrain.sessions.create({ tools: [tool('look')] })

@@ -101,6 +101,17 @@ export function isAskedAgain(bodies: readonly EventBody[], { unanswered, wasTrie
   return bodies.every((body, i) => saysSame(body, last[i] as SessionEvent))
 }
 
+/**
+ * A key names one turn: its first message is the one that is there. @throws RefrainError `conflict` where it is not, so that
+ * nothing that was said is passed over.
+ */
+export function checkKeyed([first]: readonly EventBody[], there: SessionEvent | undefined): void {
+  if (first === undefined || there === undefined || there.body.kind === 'head' || saysSame(first, there)) return
+  throw new RefrainError('conflict', 'the key was given to another turn, which began with another message', {
+    param: 'idempotency-key',
+  })
+}
+
 function saysSame(body: EventBody, { body: { key: _, ...before } }: SessionEvent): boolean {
   // What was stored apart is known by its size.
   if (body.kind === 'tool_result' && before.kind === 'tool_result' && before.spilled !== undefined) {

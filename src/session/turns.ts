@@ -13,7 +13,7 @@ import type { SessionPorts, TurnPath, TurnRunner } from './contract.js'
 import type { Erasure } from './erasure.js'
 import type { SessionLog } from './log/contract.js'
 import type { AttemptEvent, EventBody, NewEvent, SessionEvent } from './log/event.js'
-import { checkChoice, checkResults, isAskedAgain, newMessages } from './new-messages.js'
+import { checkChoice, checkKeyed, checkResults, isAskedAgain, newMessages } from './new-messages.js'
 import type { OpenSession, OpenSessions } from './open-session.js'
 import { currentPolicy, freshlyRevoked, NO_POLICY, settled, settledPolicy } from './policy.js'
 import { shareEdits } from './shared-memory.js'
@@ -58,6 +58,7 @@ export class Turns implements TurnRunner {
     }
     const hold = await open.take(signal)
     try {
+      keepToKey(open, asked)
       const told = answeredBefore(open, asked.logged?.key)
       if (told !== undefined) yield* told
       else {
@@ -242,6 +243,17 @@ const REASON_CHARS = 500
 function reasonOf(error: unknown): string {
   const code = error instanceof RefrainError ? `${error.code}: ` : ''
   return (code + (error instanceof Error ? error.message : String(error))).slice(0, REASON_CHARS)
+}
+
+/** @throws RefrainError `conflict` where the key is there and names another turn. */
+function keepToKey({ fold, events }: OpenSession, asked: GenerateRequest): void {
+  const { key } = asked.logged ?? {}
+  const at = key === undefined ? undefined : fold.keys.get(key)
+  if (at === undefined) return
+  checkKeyed(
+    newMessages(asked, fold).bodies,
+    events.find(({ position }) => position === at),
+  )
 }
 
 /** The answer to a turn of that key; undefined: there is none. */
