@@ -121,9 +121,9 @@ describe('POST /v1/quick', () => {
     const stop = quickAnswered.subscribe((event) => told.push(event))
     await ask([{ task: 'title' }, { task: 'action' }])
     stop()
-    expect(told).toEqual([
-      { task: 'title', form: 'instruction', error: undefined },
-      { task: 'action', form: 'instruction', error: undefined },
+    expect(told).toMatchObject([
+      { tenant: 'default', task: 'title', form: 'instruction', error: undefined },
+      { tenant: 'default', task: 'action', form: 'instruction', error: undefined },
     ])
   })
 
