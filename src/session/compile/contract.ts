@@ -16,7 +16,7 @@ export interface ContextSegment {
 }
 
 /** What a message is that no single event says: written by the compiler in place of others. */
-export type MadeBy = 'head' | 'told' | 'summary' | 'marker' | 'placeholder' | 'missing' | 'artifacts'
+export type MadeBy = 'head' | 'told' | 'summary' | 'marker' | 'placeholder' | 'missing' | 'late' | 'artifacts'
 
 export interface Origin {
   readonly from: number

@@ -13,7 +13,7 @@ import type {
 import type { MadeBy } from '../contract.js'
 import { locatorAt } from '../locator.js'
 import { type Batch, type CallState, type Entry, isOpen, type Single, sourcesOf, spanOf } from './entries.js'
-import { noteMessage, type Of, userMessage } from './messages.js'
+import { lateMessage, noteMessage, type Of, userMessage } from './messages.js'
 import { placeholderText, snipText, summaryText } from './words.js'
 
 interface Marking {
@@ -99,7 +99,7 @@ export class Body {
 
   /** Calls belong to the answer in front of them, until one of them has its result. */
   call(event: Of<ToolCallEvent>): void {
-    const call: CallState = { event, result: undefined, instead: undefined }
+    const call: CallState = { event, result: undefined, late: undefined, instead: undefined }
     let batch = this.#entries.at(-1)
     if (batch?.kind === 'batch' && batch.calls.every(({ result }) => result === undefined)) {
       batch.calls.push(call)
@@ -117,15 +117,29 @@ export class Body {
   result(event: Of<ToolResultEvent>): boolean {
     const waiting = this.#take(event.body.callId)
     if (waiting === undefined) return false
-    waiting.call.result = event
-    this.#touch(this.#entries.lastIndexOf(waiting.batch))
+    const { batch, call } = waiting
+    if (batch === this.#entries.at(-1)) {
+      call.result = event
+      this.#touch(this.#entries.length - 1)
+    } else {
+      // What was shown without it stays as it is.
+      call.late = event
+      const { position, sources } = event
+      this.#push({
+        ...{ kind: 'single', message: lateMessage(event, call.event), from: position, to: position, made: 'late' },
+        sources,
+      })
+    }
     return true
   }
 
-  /** Takes the call away that waits for this result. Position of the call; undefined: there is none. */
+  /**
+   * Takes the call away that waits for this result, unless the conversation went on: then the call stays without one.
+   * Position of the call that is gone.
+   */
   drop(callId: string): number | undefined {
     const waiting = this.#take(callId)
-    if (waiting === undefined) return undefined
+    if (waiting === undefined || waiting.batch !== this.#entries.at(-1)) return undefined
     this.#without(new Set([waiting.call.event.position]))
     return waiting.call.event.position
   }
@@ -147,6 +161,24 @@ export class Body {
   untell(): void {
     const kept = this.#entries.filter((entry) => entry.kind !== 'single' || entry.made !== 'told')
     if (kept.length < this.#entries.length) this.#replace(kept)
+  }
+
+  /** Puts late results behind their calls, where those are still there. */
+  takeHome(): void {
+    const home = new Set<number>()
+    for (const entry of this.#entries) {
+      if (entry.kind === 'single') continue
+      for (const call of entry.calls) {
+        if (call.late === undefined) continue
+        call.result = call.late
+        call.late = undefined
+        home.add(call.result.position)
+      }
+    }
+    if (home.size === 0) return
+    this.#replace(
+      this.#entries.filter((entry) => entry.kind === 'batch' || entry.made !== 'late' || !home.has(entry.to)),
+    )
   }
 
   #single(
@@ -241,7 +273,7 @@ export class Body {
         this.#forget(entry)
         if (isEmpty) continue
         const batch: Batch = { ...entry, calls }
-        for (const call of calls) if (call.result === undefined) this.#reopen(batch, call)
+        for (const call of calls) if (call.result === undefined && call.late === undefined) this.#reopen(batch, call)
         kept.push(batch)
       }
     }

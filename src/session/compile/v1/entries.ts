@@ -10,6 +10,8 @@ import { NO_RESULT, SUMMARY_READ } from './words.js'
 export interface CallState {
   readonly event: Of<ToolCallEvent>
   result: Of<ToolResultEvent> | undefined
+  /** A result that came when the conversation had gone on without it: told where it came in, until the next boundary. */
+  late: Of<ToolResultEvent> | undefined
   /** Stands in place of the result's content. */
   instead: string | undefined
 }
@@ -52,7 +54,12 @@ export function spanOf(entry: Entry): { readonly from: number; readonly to: numb
 }
 
 export function isOpen(entry: Entry | undefined): boolean {
-  return entry?.kind === 'batch' && entry.calls.some(({ result }) => result === undefined)
+  return entry?.kind === 'batch' && entry.calls.some(waits)
+}
+
+/** Whether a result may still come for a call. */
+function waits({ result, late }: CallState): boolean {
+  return result === undefined && late === undefined
 }
 
 /** Sources of everything that `entry` shows. */

@@ -162,6 +162,7 @@ export class Fold {
 
   #settle(fresh: boolean): void {
     this.body.untell()
+    this.body.takeHome()
     this.head.settle(fresh)
   }
 

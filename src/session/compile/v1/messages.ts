@@ -11,7 +11,7 @@ import type {
   ToolResultEvent,
   UserEvent,
 } from '../../log/event.js'
-import { FAILED } from './words.js'
+import { FAILED, lateText } from './words.js'
 
 /** An event whose body is of one kind. */
 export type Of<Body> = SessionEvent & { readonly body: Body }
@@ -59,9 +59,18 @@ export function answerMessage(
 
 /** `instead` undefined: the result as it came. */
 export function resultMessage(event: Of<ToolResultEvent>, instead: string | undefined): ChatMessage {
-  const { callId, content, error } = event.body
-  const shown = instead ?? (content === '' && error === true ? FAILED : content)
-  return once(event, [instead], () => ({ role: 'tool', content: shown, toolCallId: callId }))
+  const { callId } = event.body
+  const content = instead ?? contentOf(event)
+  return once(event, [instead], () => ({ role: 'tool', content, toolCallId: callId }))
+}
+
+/** As a user's message: a `tool` message without its call right before it is none, and a system's would be obeyed. */
+export function lateMessage(event: Of<ToolResultEvent>, call: Of<ToolCallEvent>): ChatMessage {
+  return once(event, [call], () => ({ role: 'user', content: lateText(call.body, contentOf(event)) }))
+}
+
+function contentOf({ body: { content, error } }: Of<ToolResultEvent>): string {
+  return content === '' && error === true ? FAILED : content
 }
 
 const digests = new WeakMap<ChatMessage, string>()
