@@ -6,7 +6,7 @@ import cluster, { type Worker } from 'node:cluster'
 import { randomBytes } from 'node:crypto'
 import { openRemote } from './backend/remote/open-remote.js'
 import { createKnowledge } from './compose-knowledge.js'
-import { applyChange, createMembership, createSlots, type MembershipParts } from './compose-members.js'
+import { applyChange, createMembership, createSlots, type MembershipParts, openDrains } from './compose-members.js'
 import { openConfiguredShared, openLog, sharedCounts, within } from './compose-sharing.js'
 import type { Config } from './config.js'
 import { type Clock, systemClock } from './core/clock.js'
@@ -67,6 +67,7 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
     clock,
     onEmptied: (id) => slots.emptied(id),
     onTurned: (id) => hub.look(id),
+    drains: openDrains(config),
   })
   const keep = (text: string) => {
     const { records, released } = keptIn(text)
@@ -122,6 +123,8 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
     assign(source, wanted) {
       fleet.assign(source, wanted)
       hub.assign({ source, wanted })
+      // Of those that came just now only this process knows that they were drained before.
+      for (const { remote, drained } of fleet.entries()) if (drained) hub.changed({ what: 'drain', id: remote.id })
     },
   }
   const membership = createMembership(config, { fleet: members, clock, again: options.again })

@@ -123,6 +123,31 @@ describe('a fleet', () => {
     expect(a.counts.requests).toBe(1)
   })
 
+  test('a drained backend is drained after a restart, until it is undrained or taken out', async () => {
+    await open(3)
+    const urls = ups.map((up) => up.url)
+    const [one, two, three] = urls as [string, string, string]
+    const again = async (backends: readonly string[]) => {
+      await program?.stop(0)
+      const flags = { 'server.port': 0, dataDir, backends: backends.map((each) => ({ url: each })) }
+      program = await composeFleet(makeConfig({ flags }))
+      url = await program.start()
+      for (const each of backends) await until(async () => (await backend(each)).state !== 'starting')
+    }
+    for (const each of urls) await call('POST', `${pathOf(each)}/drain`)
+    await call('POST', `${pathOf(two)}/undrain`)
+    await call('DELETE', pathOf(three))
+    await again([one, two])
+    expect((await backend(one)).state).toBe('draining')
+    expect((await backend(two)).state).toBe('up')
+    for (const text of ['a', 'b', 'c']) expect((await ask(text)).route.split(';')[0]).toBe(two)
+    expect((await call('POST', '/v1/backends', { url: three })).status).toBe(201)
+    await until(async () => (await backend(three)).state === 'up')
+    await call('POST', `${pathOf(one)}/undrain`)
+    await again([one, two])
+    expect((await backend(one)).state).toBe('up')
+  })
+
   test('backends come and go while it runs; what cannot be one is refused by its field', async () => {
     await open(1)
     const other = await mockUpstream()

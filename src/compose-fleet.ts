@@ -14,7 +14,15 @@ import { exchange } from './backend/remote/exchange.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
 import type { ComposeOptions, Program } from './compose.js'
 import { createKnowledge } from './compose-knowledge.js'
-import { applyChange, backendOf, createMembership, createSlots, deskOf, ownedMembership } from './compose-members.js'
+import {
+  applyChange,
+  backendOf,
+  createMembership,
+  createSlots,
+  deskOf,
+  openDrains,
+  ownedMembership,
+} from './compose-members.js'
 import { openSharing } from './compose-sharing.js'
 import { warmUp } from './compose-warm-up.js'
 import { type Config, ConfigError } from './config.js'
@@ -68,7 +76,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       sharing.peers?.emptied(id)
       slots?.emptied(id)
     },
-    ...(owner && { onTurned: (id) => owner.turned(id) }),
+    ...(owner ? { onTurned: (id) => owner.turned(id) } : { drains: openDrains(config) }),
   })
   const knowledge = createKnowledge(config, {
     remotes: () => fleet.remotes(),

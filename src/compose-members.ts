@@ -13,6 +13,7 @@ import type { Clock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
 import { note } from './core/signals.js'
 import { Discovery } from './router/discovery.js'
+import { DrainedIds } from './router/drained-ids.js'
 import type { Fleet } from './router/fleet.js'
 import type { DeskChange, OwnerLink } from './router/owner-link.js'
 
@@ -106,6 +107,11 @@ export function applyChange(fleet: Fleet, change: DeskChange): void {
 /** Two operators did the same at once: it is so already. */
 function passKnown(error: unknown): void {
   if (!(error instanceof RefrainError)) throw error
+}
+
+/** What operators drained, over restarts. */
+export function openDrains({ dataDir }: Config): DrainedIds {
+  return new DrainedIds(join(dataDir, 'fleet', 'drained.json'))
 }
 
 export function createSlots(config: Config, fleet: Fleet, clock: Clock): LlamaSlots {

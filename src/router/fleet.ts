@@ -13,6 +13,8 @@ import type { HealthOptions } from './health.js'
 export interface FleetParts {
   /** What becomes of members is told nobody. */
   readonly isQuiet?: boolean
+  /** Members that stay drained when the router is started anew; undefined: none do. */
+  readonly drains?: Drains
   /** @throws Error where the URL or a file cannot be used. */
   open(options: RemoteOptions): Remote
   readonly clock: Clock
@@ -24,6 +26,13 @@ export interface FleetParts {
   onEmptied?(id: string): void
   /** It went up or down: others that use it may look for themselves. */
   onTurned?(id: string): void
+}
+
+/** Ids of drained members, where they outlive the process; drained-ids.ts is one. */
+export interface Drains {
+  has(id: string): boolean
+  add(id: string): void
+  remove(id: string): void
 }
 
 /** A member as another process of the same fleet takes it in. */
@@ -104,6 +113,7 @@ export class Fleet {
       throw new RefrainError('invalid_request', `there is a backend '${remote.id}' already`, { param })
     }
     const member = new FleetMember(remote, source, { health: this.#health, clock, fleet: this.#parts })
+    member.drained = this.#parts.drains?.has(remote.id) === true
     this.#members.set(remote.id, member)
     this.#changed()
     if (this.#running) member.start()
@@ -113,6 +123,7 @@ export class Fleet {
   /** No new requests from now on; closed when the last is over. @throws RefrainError `not_found`. */
   async remove(id: string): Promise<void> {
     const member = this.#member(id)
+    this.#parts.drains?.remove(id)
     this.#members.delete(id)
     this.#changed()
     note.publish({ level: 'info', text: `${id} is taken out` })
@@ -122,10 +133,12 @@ export class Fleet {
   /** No new requests until `undrain`. @throws RefrainError `not_found`. */
   drain(id: string): void {
     this.#member(id).drained = true
+    this.#parts.drains?.add(id)
   }
 
   undrain(id: string): void {
     this.#member(id).drained = false
+    this.#parts.drains?.remove(id)
   }
 
   /** Asks a member at once how it is; unknown ones are passed over. */
@@ -134,7 +147,8 @@ export class Fleet {
   }
 
   /**
-   * Makes the members of `source` those of `wanted`; others stay as they are. One whose options changed is opened anew.
+   * Makes the members of `source` those of `wanted`; others stay as they are. One whose options changed is opened anew,
+   * drained where it was.
    * What cannot be opened is told in a note and left out.
    */
   assign(source: string, wanted: readonly RemoteOptions[]): void {
@@ -145,10 +159,13 @@ export class Fleet {
       if (member !== undefined) kept.add(member)
       return member === undefined
     })
-    for (const member of mine.values()) if (!kept.has(member)) void this.remove(member.id)
+    const left = [...mine.values()].filter((member) => !kept.has(member))
+    const drained = new Set(left.filter((member) => member.drained).map(({ id }) => id))
+    for (const member of left) void this.remove(member.id)
     for (const options of fresh) {
       try {
-        this.add(options, source)
+        const { id } = this.add(options, source)
+        if (drained.has(id)) this.drain(id)
       } catch (error) {
         if (!(error instanceof RefrainError)) throw error
         note.publish({ level: 'error', text: `${source}: ${options.url} is left out: ${error.message}` })

@@ -162,6 +162,10 @@ export class WorkerHub {
     for (const { dialogue } of this.#workers) dialogue.tell('assign', assigned)
   }
 
+  changed(change: DeskChange): void {
+    for (const { dialogue } of this.#workers) dialogue.tell('desk', change)
+  }
+
   look(member: string): void {
     for (const { dialogue } of this.#workers) dialogue.tell('look', member)
   }
