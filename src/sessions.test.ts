@@ -486,7 +486,7 @@ describe('what rests on a revoked source', () => {
     await expect.poll(async () => (await ask('GET', `/v1/sessions/${id}`)).json.turns).toBe(1)
     expect((await ask('DELETE', `/v1/sessions/${id}`)).status).toBe(200)
     expect((await running).json().error.code).toBe('erased')
-    expect((await ask('GET', `/v1/sessions/${id}`)).status).toBeGreaterThanOrEqual(404)
+    expect((await ask('GET', `/v1/sessions/${id}`)).status).toBe(410)
   })
 })
 

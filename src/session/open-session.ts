@@ -7,6 +7,7 @@ import { createIncrementalCompiler } from './compile/compilers.js'
 import type { CompiledContext, IncrementalCompiler } from './compile/contract.js'
 import type { SessionLog, SessionRecord } from './log/contract.js'
 import type { NewEvent, PolicySnapshot, SessionEvent } from './log/event.js'
+import { wasErased } from './log/log-faults.js'
 import { SessionFold } from './session-fold.js'
 
 /** Events that are read at once. */
@@ -107,7 +108,7 @@ export class OpenSession {
 
   /** @throws RefrainError `conflict` where somebody holds it. */
   hold(signal?: AbortSignal, how: 'long' | 'brief' = 'long'): Hold {
-    if (this.#closed) throw new RefrainError('not_found', `there is no session '${this.record.id}'`)
+    if (this.#closed) throw wasErased(this.record.id)
     if (this.#held !== undefined) throw new RefrainError('conflict', `a turn of '${this.record.id}' is running`)
     const stop = linkAbort(signal ?? NEVER)
     let release = () => {}
@@ -211,7 +212,11 @@ export class OpenSessions {
 
   async #load(tenant: string, id: string): Promise<OpenSession> {
     const record = await this.#log.session(tenant, id)
-    if (record === undefined) throw new RefrainError('not_found', `there is no session '${id.slice(0, 64)}'`)
+    if (record === undefined) {
+      // Says which of the two it is.
+      await this.#log.read(tenant, id.slice(0, 64), { from: 1, limit: 1 })
+      throw new RefrainError('not_found', `there is no session '${id.slice(0, 64)}'`)
+    }
     const opened = new OpenSession(record, this.#log, this.#seen)
     await opened.load()
     return opened

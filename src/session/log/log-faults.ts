@@ -12,3 +12,10 @@ export function noSuchPlace(session: string, position: number, at: number): Refr
     param: 'at',
   })
 }
+
+/** Of a tenant's erased sessions, those that are told apart from sessions that never were: the latest. */
+export const TOMBS = 10_000
+
+export function wasErased(session: string): RefrainError {
+  return new RefrainError('erased', `session '${session}' was erased`)
+}

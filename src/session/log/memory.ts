@@ -8,7 +8,7 @@ import { erasedBody } from './erased-body.js'
 import type { NewEvent, SessionEvent } from './event.js'
 import { NO_DIGEST } from './event-digest.js'
 import { type Lineage, lineageOf, stretchesOf } from './lineage.js'
-import { forksStand, noSuchPlace } from './log-faults.js'
+import { forksStand, noSuchPlace, TOMBS, wasErased } from './log-faults.js'
 import {
   type AppendLimits,
   type EventName,
@@ -49,8 +49,8 @@ class MemoryLog implements SessionLog {
   readonly #maxBytes: number
   readonly #now: () => number
   readonly #sessions = new Map<string, Session>()
-  /** Session -> tenant. */
-  readonly #erased = new Map<string, string>()
+  /** Tenant -> erased sessions, the latest last. */
+  readonly #erased = new Map<string, Set<string>>()
   /** Tenant -> source -> grant. */
   readonly #grants = new Map<string, Map<string, SourceGrant>>()
   readonly #shared = new Map<string, Map<string, SharedMemory>>()
@@ -68,7 +68,7 @@ class MemoryLog implements SessionLog {
     events: readonly NewEvent[],
   ): Promise<SessionRecord> {
     const { id, tenant, parent } = fresh
-    if (this.#sessions.has(id) || this.#erased.has(id))
+    if (this.#sessions.has(id) || this.#erased.get(tenant)?.has(id))
       throw new RefrainError('conflict', `session '${id}' exists already`, { param: 'id' })
     const above = parent === undefined ? undefined : this.#parent(tenant, parent)
     const createdAt = Math.max(this.#now(), this.#createdAt + 1)
@@ -179,9 +179,12 @@ class MemoryLog implements SessionLog {
       this.#bytes -= each.standing.bytes
       for (const { text } of each.results.values()) this.#bytes -= text.length
       this.#sessions.delete(each.record.id)
-      this.#erased.set(each.record.id, tenant)
     }
-    if (session !== undefined) return
+    if (session !== undefined) {
+      this.#bury(tenant, session)
+      return
+    }
+    this.#erased.delete(tenant)
     this.#grants.delete(tenant)
     this.#shared.delete(tenant)
   }
@@ -264,8 +267,15 @@ class MemoryLog implements SessionLog {
   #of({ tenant, session: id }: Whose): Session {
     const session = this.#sessions.get(id)
     if (session?.record.tenant === tenant) return session
-    if (this.#erased.get(id) === tenant) throw new RefrainError('erased', `session '${id}' was erased`)
+    if (this.#erased.get(tenant)?.has(id)) throw wasErased(id)
     throw new RefrainError('not_found', `there is no session '${id}'`)
+  }
+
+  #bury(tenant: string, id: string): void {
+    const erased = this.#erased.get(tenant) ?? new Set<string>()
+    this.#erased.set(tenant, erased.add(id))
+    const [first] = erased
+    if (erased.size > TOMBS && first !== undefined) erased.delete(first)
   }
 
   #ofTenant(tenant: string): Session[] {

@@ -58,6 +58,14 @@ const MIGRATIONS: readonly Migration[] = [
         tenant INTEGER NOT NULL, mac BLOB NOT NULL, content BLOB NOT NULL, PRIMARY KEY (tenant, mac)) WITHOUT ROWID, STRICT;
       CREATE TABLE tombstone (id TEXT PRIMARY KEY, tenant BLOB NOT NULL) WITHOUT ROWID, STRICT;`,
   },
+  {
+    version: 2,
+    name: 'tombs under blinded names',
+    sql: `
+      DROP TABLE tombstone;
+      CREATE TABLE tombstone (number INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, mac BLOB NOT NULL) STRICT;
+      CREATE INDEX tombstone_by_mac ON tombstone (tenant, mac);`,
+  },
 ]
 
 export const SCHEMA_VERSION = MIGRATIONS.at(-1)!.version

@@ -7,6 +7,7 @@ import type { SessionRecord } from './contract.js'
 import { RESTS_ON_NOTHING, type Rests } from './contributing.js'
 import { NO_DIGEST } from './event-digest.js'
 import { type Lineage, lineageOf } from './lineage.js'
+import { TOMBS, wasErased } from './log-faults.js'
 import type { Standing } from './place-events.js'
 import { blindName, derivedKey, newKey, open, seal } from './sealing.js'
 import { SourceSets } from './source-sets.js'
@@ -55,10 +56,7 @@ export class SqliteSessions {
   of(tenant: string, id: string): HeldSession {
     const held = this.find(tenant, id)
     if (held !== undefined) return held
-    const tomb = this.#db.get(`SELECT ${blobs('tenant')} FROM tombstone WHERE id = ?`, id)
-    if (tomb !== undefined && tombOf(tenant, id).equals(Buffer.from(tomb['tenant'] as Uint8Array)))
-      throw new RefrainError('erased', `session '${id}' was erased`)
-    throw new RefrainError('not_found', `there is no session '${id}'`)
+    throw this.#isErased(tenant, id) ? wasErased(id) : new RefrainError('not_found', `there is no session '${id}'`)
   }
 
   find(tenant: string, id: string): HeldSession | undefined {
@@ -76,9 +74,26 @@ export class SqliteSessions {
     return session
   }
 
-  exists(id: string): boolean {
-    const found = 'SELECT 1 FROM session WHERE id = ? UNION ALL SELECT 1 FROM tombstone WHERE id = ? LIMIT 1'
-    return this.#db.get(found, id, id) !== undefined
+  /** Whether a session of `tenant` cannot be made under `id`. */
+  exists(tenant: string, id: string): boolean {
+    return this.#db.get('SELECT 1 FROM session WHERE id = ?', id) !== undefined || this.#isErased(tenant, id)
+  }
+
+  /** What says of an erased session that it was there: a name that its tenant's key blinds. The latest are kept. */
+  bury({ id: tenant, names }: TenantKey, id: string): void {
+    this.#db.run('INSERT INTO tombstone (tenant, mac) VALUES (?, ?)', tenant, tombOf(names, id))
+    this.#db.run(
+      `DELETE FROM tombstone WHERE tenant = ? AND number <= (
+         SELECT number FROM tombstone WHERE tenant = ? ORDER BY number DESC LIMIT 1 OFFSET ?)`,
+      ...[tenant, tenant, TOMBS],
+    )
+  }
+
+  #isErased(tenant: string, id: string): boolean {
+    const key = this.#tenants.of(tenant)
+    if (key === undefined) return false
+    const found = 'SELECT 1 FROM tombstone WHERE tenant = ? AND mac = ?'
+    return this.#db.get(found, key.id, tombOf(key.names, id)) !== undefined
   }
 
   /** Not in the database yet: `add` puts it there, once its first events have their place. */
@@ -249,9 +264,8 @@ export function setAad(session: string, tenant: TenantKey, number: number): stri
   return `sources of ${session} ${number} of ${tenant.name}`
 }
 
-/** Says whose an erased session was, to who names both. */
-export function tombOf(tenant: string, id: string): Buffer {
-  return blindName(Buffer.from(id), tenant)
+function tombOf(names: Buffer, id: string): Buffer {
+  return blindName(names, `erased session ${id}`)
 }
 
 export function hexOf(value: Row[string] | undefined): string {

@@ -10,15 +10,7 @@ import type { AppendLimits } from './place-events.js'
 import { blindName, open, seal } from './sealing.js'
 import { blobs, numbers, type SqliteDatabase } from './sqlite-database.js'
 import { resultMac, SqliteEvents, sourceMac } from './sqlite-events.js'
-import {
-  type HeldSession,
-  hexOf,
-  type NewSession,
-  recordOf,
-  SqliteSessions,
-  textOf,
-  tombOf,
-} from './sqlite-sessions.js'
+import { type HeldSession, hexOf, type NewSession, recordOf, SqliteSessions, textOf } from './sqlite-sessions.js'
 import { type TenantKey, TenantKeys } from './tenant-keys.js'
 
 export type Whose = { readonly tenant: string; readonly session: string }
@@ -51,7 +43,8 @@ export class SqliteStore {
 
   create(fresh: NewSession, events: readonly NewEvent[]): SessionRecord {
     const { id, tenant, parent: from } = fresh
-    if (this.#sessions.exists(id)) throw new RefrainError('conflict', `session '${id}' exists already`, { param: 'id' })
+    if (this.#sessions.exists(tenant, id))
+      throw new RefrainError('conflict', `session '${id}' exists already`, { param: 'id' })
     const parent = from && this.#sessions.of(tenant, from.session)
     if (parent !== undefined && (from!.at < 0 || from!.at > parent.standing.position))
       throw noSuchPlace(from!.session, parent.standing.position, from!.at)
@@ -177,14 +170,15 @@ export class SqliteStore {
       const session = this.#sessions.of(tenant, id)
       const forks = this.forksOf(tenant, id)
       if (forks.length > 0) throw forksStand(id, forks)
-      this.#eraseSession(tenant, { row: session.row, id })
+      this.#eraseSession({ row: session.row, id })
+      this.#sessions.bury(session.tenant, id)
       return
     }
     const key = this.#tenants.of(tenant)
     if (key === undefined) return
     const all = this.#db.all(`SELECT ${numbers('row')}, ${blobs('id')} FROM session WHERE tenant = ?`, key.id)
-    for (const row of all) this.#eraseSession(tenant, { row: row['row'] as number, id: textOf(row['id']) })
-    for (const table of ['source_grant', 'shared', 'touched'])
+    for (const row of all) this.#eraseSession({ row: row['row'] as number, id: textOf(row['id']) })
+    for (const table of ['source_grant', 'shared', 'touched', 'tombstone'])
       this.#db.run(`DELETE FROM ${table} WHERE tenant = ?`, key.id)
     this.#tenants.erase(key)
   }
@@ -201,11 +195,10 @@ export class SqliteStore {
     }
   }
 
-  #eraseSession(tenant: string, { row, id }: { readonly row: number; readonly id: string }): void {
+  #eraseSession({ row, id }: { readonly row: number; readonly id: string }): void {
     for (const table of ['event', 'name', 'sources', 'rests', 'touched', 'result', 'block'])
       this.#db.run(`DELETE FROM ${table} WHERE session = ?`, row)
     this.#db.run('DELETE FROM session WHERE row = ?', row)
-    this.#db.run('INSERT INTO tombstone (id, tenant) VALUES (?, ?)', id, tombOf(tenant, id))
     this.#sessions.drop(id)
   }
 
