@@ -56,7 +56,7 @@ export async function openLog(
 }
 
 export function loggedSessions(config: Config, parts: SessionParts): LoggedSessions {
-  const { open, forks, builtInRounds, memoryTokens } = config.sessions.log
+  const { open, forks, metadataBytes, appendEvents, builtInRounds, memoryTokens } = config.sessions.log
   const { unknown, policyUrl: url, policyMs: timeoutMs, policyTtlMs, policyFault } = config.sessions.sources
   const ask = url === undefined ? undefined : policyUrl({ url, timeoutMs })
   return createSessions({
@@ -67,7 +67,7 @@ export function loggedSessions(config: Config, parts: SessionParts): LoggedSessi
     idleMs: config.cache.idleMs,
     seriesRules: rulesOf(config),
     watch: parts.watch,
-    options: { open, forks, builtInRounds, memoryTokens, readChars: READ_CHARS },
+    options: { open, forks, metadataBytes, appendEvents, builtInRounds, memoryTokens, readChars: READ_CHARS },
   })
 }
 

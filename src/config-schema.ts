@@ -109,6 +109,8 @@ const sessionLog = Type.Object(
     sources: count(1000),
     open: count(256, 16),
     forks: count(64),
+    metadataBytes: size('16 KiB'),
+    appendEvents: count(1000),
     builtInRounds: count(8, 0),
     memoryTokens: count(2000),
     storeResponses: oneOf(['asked', 'always'], 'asked'),

@@ -35,9 +35,10 @@ export interface Config {
   readonly sessions: Readonly<
     Omit<WrittenConfig['sessions'], 'memoryBytes' | 'log'> & {
       memoryBytes: number
-      log: Omit<WrittenConfig['sessions']['log'], 'maxBytes' | 'sessionBytes'> & {
+      log: Omit<WrittenConfig['sessions']['log'], 'maxBytes' | 'sessionBytes' | 'metadataBytes'> & {
         maxBytes: number
         sessionBytes: number
+        metadataBytes: number
       }
     }
   >
@@ -290,6 +291,7 @@ function complete(written: WrittenConfig): Config {
         ...written.sessions.log,
         maxBytes: bytesOf(written.sessions.log.maxBytes),
         sessionBytes: bytesOf(written.sessions.log.sessionBytes),
+        metadataBytes: bytesOf(written.sessions.log.metadataBytes),
       },
     },
     explain: { ...written.explain, memoryBytes: bytesOf(written.explain.memoryBytes) },

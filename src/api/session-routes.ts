@@ -87,10 +87,10 @@ class SessionRoutes {
           'The sessions, the latest first. `limit`, `before`: `created_ms` of the last one.',
         ),
         handler: async (request) => {
-          const limit = numberIn(request, 'limit', PAGE, MAX_PAGE)
+          const limit = limitIn(request)
           const before = numberIn(request, 'before', 0)
-          const list = await sessions.list(viewer(request), { limit, ...(before > 0 && { before }) })
-          return { object: 'list', data: list.map(sessionObject), has_more: list.length === limit }
+          const list = await sessions.list(viewer(request), { limit: limit + 1, ...(before > 0 && { before }) })
+          return pageOf(list.map(sessionObject), limit)
         },
       },
       {
@@ -136,9 +136,9 @@ class SessionRoutes {
       {
         ...at('GET', '/v1/sessions/:id/events', 'The events from position `from` on, `limit` at once.'),
         handler: async (request) => {
-          const [from, limit] = [numberIn(request, 'from', 1), numberIn(request, 'limit', PAGE, MAX_PAGE)]
-          const events = await sessions.events(viewer(request), idOf(request), { from, limit })
-          return { object: 'list', data: events.map(eventObject), has_more: events.length === limit }
+          const [from, limit] = [numberIn(request, 'from', 1), limitIn(request)]
+          const events = await sessions.events(viewer(request), idOf(request), { from, limit: limit + 1 })
+          return pageOf(events.map(eventObject), limit)
         },
       },
       {
@@ -315,6 +315,18 @@ function numberIn({ query }: FastifyRequest, name: string, fallback: number, max
   if (sent === undefined) return fallback
   if (typeof sent === 'string' && /^\d{1,15}$/.test(sent) && Number(sent) <= max) return Number(sent)
   throw invalid(name, `must be a number from 0 to ${max}`)
+}
+
+/** How many are asked for. @throws RefrainError where that is none, or too many. */
+function limitIn(request: FastifyRequest): number {
+  const limit = numberIn(request, 'limit', PAGE, MAX_PAGE)
+  if (limit > 0) return limit
+  throw invalid('limit', `must be a number from 1 to ${MAX_PAGE}`)
+}
+
+/** Of one more than were asked for. */
+function pageOf(found: readonly object[], limit: number): object {
+  return { object: 'list', data: found.slice(0, limit), has_more: found.length > limit }
 }
 
 function goneSignal(reply: FastifyReply): AbortSignal {

@@ -45,6 +45,10 @@ export interface SessionOptions extends TurnOptions {
   readonly open: number
   /** Forks of one call. */
   readonly forks: number
+  /** Of a session's metadata, as JSON in UTF-8. */
+  readonly metadataBytes: number
+  /** Events that one request appends. */
+  readonly appendEvents: number
 }
 
 export interface SessionDeps extends Pick<TurnDeps, 'log' | 'ports' | 'sources'> {
@@ -108,6 +112,10 @@ class AllSessions implements Sessions {
     { model, system, tools, builtIns, events, metadata }: NewSession,
   ): Promise<SessionState> {
     const { name } = this.#ports.model(model === '' ? undefined : model)
+    const { metadataBytes } = this.#deps.options
+    if (metadata !== undefined && Buffer.byteLength(metadata) > metadataBytes)
+      throw wrong('metadata', `must have at most ${metadataBytes} bytes (sessions.log.metadataBytes)`)
+    this.#checkCount(events)
     const own = builtInTools(builtIns)
     const twice = tools.findIndex((tool) => own.some((each) => each.name === tool.name))
     if (twice >= 0) throw wrong(`tools[${twice}].function.name`, "is a tool of the server's own; see 'built_in_tools'")
@@ -146,6 +154,7 @@ class AllSessions implements Sessions {
     id: string,
     { events, expected }: { readonly events: readonly NewEvent[]; readonly expected?: number },
   ): Promise<readonly SessionEvent[]> {
+    this.#checkCount(events)
     const open = await this.#opened(tenant, id)
     const isThere = ({ body: { key } }: NewEvent) => key !== undefined && open.fold.keys.has(key)
     const isBeside = ({ body }: NewEvent) => BESIDE_A_TURN.includes(body.kind)
@@ -314,6 +323,16 @@ class AllSessions implements Sessions {
     if (!tenant.admin && tenant.name !== name)
       throw new RefrainError('forbidden', 'a tenant is erased by itself or by an admin')
     await this.#erasure.tenant(name)
+  }
+
+  /** @throws RefrainError `invalid_request`. */
+  #checkCount(events: readonly NewEvent[]): void {
+    const { appendEvents } = this.#deps.options
+    if (events.length > appendEvents)
+      throw wrong(
+        'events',
+        `has ${events.length} events; append at most ${appendEvents} at once (sessions.log.appendEvents)`,
+      )
   }
 
   #opened(tenant: Tenant, id: string): Promise<OpenSession> {

@@ -1,0 +1,135 @@
+// What logged sessions refuse, and how a caller gets on: late results, erased sessions, what is too large, pages of nothing,
+// a message that no window holds. On the scripted backend.
+
+import { afterEach, describe, expect, test } from 'vitest'
+import type { Program } from './compose.js'
+import { type CacheAlarm, cacheAlarm } from './core/signals.js'
+import { scriptedProgram } from './testing/scripted-program.js'
+
+const programs: Program[] = []
+afterEach(async () => {
+  for (const program of programs.splice(0)) await program.stop(0)
+})
+
+const TENANTS = [
+  { name: 'acme', key: 'key-of-acme' },
+  { name: 'other', key: 'key-of-other' },
+]
+
+async function house(flags: Record<string, unknown> = {}, key?: string) {
+  const program = await scriptedProgram({ 'backend.options': { template: 'chatml', answer: 'Yes.' }, ...flags })
+  programs.push(program)
+  const as = (who: string | undefined) => async (method: 'GET' | 'POST' | 'DELETE', url: string, body?: object) => {
+    const reply = await program.server.app.inject({
+      ...{ method, url },
+      headers: { 'content-type': 'application/json', ...(who !== undefined && { authorization: `Bearer ${who}` }) },
+      ...(body && { payload: JSON.stringify(body) }),
+    })
+    return { status: reply.statusCode, json: JSON.parse(reply.body) }
+  }
+  const ask = as(key)
+  const create = async (body: object = {}) => (await ask('POST', '/v1/sessions', body)).json.id as string
+  const chat = (session: string, ...messages: object[]) =>
+    ask('POST', '/v1/chat/completions', { session, messages, max_tokens: 16 })
+  return { ask, as, create, chat }
+}
+
+const user = (content: string) => ({ role: 'user', content })
+const words = (seed: string, count: number) => Array.from({ length: count }, (_, i) => `${seed}${i}`).join(' ')
+
+test('a result that comes late is told where it came in, and nothing is computed twice for it', async () => {
+  const alarms: CacheAlarm[] = []
+  const unsubscribe = cacheAlarm.subscribe((alarm) => alarms.push(alarm))
+  const { ask, create, chat } = await house()
+  const id = await create({
+    events: [
+      { type: 'user', content: words('go', 100) },
+      { type: 'assistant', content: 'I look.' },
+      { type: 'tool_call', call_id: 'c1', name: 'look' },
+    ],
+  })
+  await chat(id, user(words('meanwhile', 100)))
+  expect((await ask('GET', `/v1/sessions/${id}/context`)).json.prompt).toContain('[no result yet]')
+  const late = { type: 'tool_result', call_id: 'c1', content: 'A letter.' }
+  expect((await ask('POST', `/v1/sessions/${id}/events`, { events: [late] })).status).toBe(200)
+  const first = (await ask('GET', `/v1/sessions/${id}/context?at=1`)).json
+  await chat(id, user('And now?'))
+  const second = (await ask('GET', `/v1/sessions/${id}/context?at=2`)).json
+  expect(second.messages.slice(0, first.messages.length)).toEqual(first.messages)
+  expect(second.messages.at(-2)).toMatchObject({ role: 'user', content: expect.stringContaining('\nA letter.\n') })
+  expect([first.matches, second.matches]).toEqual([true, true])
+  const steps = (await ask('GET', `/v1/sessions/${id}/series`)).json.data
+  expect(steps[1].cached_tokens).toBeGreaterThanOrEqual(Math.floor(steps[1].stable_prefix / 64) * 64)
+  expect(steps[1].stable_prefix).toBeGreaterThan(100)
+  await new Promise((resolve) => setImmediate(resolve))
+  unsubscribe()
+  expect(alarms).toEqual([])
+})
+
+test('a session that was erased is gone for its tenant, on every route, and never was for others', async () => {
+  const { ask, as, create } = await house({ tenants: TENANTS }, 'key-of-acme')
+  const id = await create()
+  expect((await ask('DELETE', `/v1/sessions/${id}`)).status).toBe(200)
+  const routes: readonly (readonly ['GET' | 'POST' | 'DELETE', string, object?])[] = [
+    ...['', '/events', '/context', '/series', '/results/event-1'].map((below) => ['GET', below] as const),
+    ...['/fork', '/compact', '/reset', '/resume'].map((below) => ['POST', below, {}] as const),
+    ['POST', '/events', { events: [{ type: 'user', content: 'x' }] }],
+    ['POST', '/layers', { id: 'l' }],
+    ['DELETE', ''],
+  ]
+  for (const [method, below, body] of routes) {
+    const { status, json } = await ask(method, `/v1/sessions/${id}${below}`, body)
+    expect([below, status, json.error.code]).toEqual([below, 410, 'erased'])
+    const theirs = await as('key-of-other')(method, `/v1/sessions/${id}${below}`, body)
+    expect([below, theirs.status, theirs.json.error.code]).toEqual([below, 404, 'not_found'])
+  }
+  const turn = { session: id, messages: [user('x')] }
+  expect((await ask('POST', '/v1/chat/completions', turn)).status).toBe(410)
+  expect((await as('key-of-other')('POST', '/v1/chat/completions', turn)).status).toBe(404)
+  expect((await ask('DELETE', '/v1/tenants/acme')).status).toBe(200)
+  expect((await ask('GET', `/v1/sessions/${id}`)).status).toBe(404)
+})
+
+describe('what is too large is refused, and the field named', () => {
+  test('metadata', async () => {
+    const { ask } = await house({ 'sessions.log.metadataBytes': 64 })
+    const { status, json } = await ask('POST', '/v1/sessions', { metadata: { note: 'é'.repeat(30) } })
+    expect([status, json.error.param]).toEqual([400, 'metadata'])
+    expect(json.error.message).toContain('64 bytes (sessions.log.metadataBytes)')
+    expect((await ask('POST', '/v1/sessions', { metadata: { note: 'e'.repeat(50) } })).status).toBe(200)
+  })
+
+  test('events of one append, and of a session that is made', async () => {
+    const { ask, create } = await house({ 'sessions.log.appendEvents': 2 })
+    const events = Array.from({ length: 3 }, (_, i) => ({ type: 'user', content: `${i}` }))
+    const id = await create()
+    for (const [path, position] of [
+      [`/v1/sessions/${id}/events`, 1],
+      ['/v1/sessions', 1],
+    ] as const) {
+      const { status, json } = await ask('POST', path, { events })
+      expect([status, json.error.param]).toEqual([400, 'events'])
+      expect(json.error.message).toContain('sessions.log.appendEvents')
+      expect((await ask('GET', `/v1/sessions/${id}`)).json.position).toBe(position)
+    }
+    expect((await ask('GET', '/v1/sessions')).json.data).toHaveLength(1)
+    expect((await ask('POST', `/v1/sessions/${id}/events`, { events: events.slice(1) })).status).toBe(200)
+  })
+})
+
+test('pages have at least one, and say whether more follow', async () => {
+  const { ask, create } = await house()
+  const id = await create({ events: [{ type: 'user', content: 'a' }] })
+  await create()
+  for (const path of [`/v1/sessions/${id}/events`, '/v1/sessions']) {
+    const none = await ask('GET', `${path}?limit=0`)
+    expect([none.status, none.json.error.param]).toEqual([400, 'limit'])
+    const more = async (limit: number) => (await ask('GET', `${path}?limit=${limit}`)).json
+    expect([(await more(1)).data.length, (await more(1)).has_more]).toEqual([1, true])
+    expect([(await more(2)).data.length, (await more(2)).has_more]).toEqual([2, false])
+  }
+  expect((await ask('GET', `/v1/sessions/${id}/events?from=3&limit=5`)).json).toMatchObject({
+    data: [],
+    has_more: false,
+  })
+})
