@@ -124,7 +124,7 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
       fleet.assign(source, wanted)
       hub.assign({ source, wanted })
       // Of those that came just now only this process knows that they were drained before.
-      for (const { remote, drained } of fleet.entries()) if (drained) hub.changed({ what: 'drain', id: remote.id })
+      for (const id of fleet.drained()) hub.changed({ what: 'drain', id })
     },
   }
   const membership = createMembership(config, { fleet: members, clock, again: options.again })
