@@ -117,6 +117,22 @@ describe('what is too large is refused, and the field named', () => {
   })
 })
 
+test('counts the whole context of a session, as a turn then does', async () => {
+  const { ask, create, chat } = await house()
+  const id = await create({ system: words('sys', 50), events: [{ type: 'note', label: 'date', content: 'Today.' }] })
+  await chat(id, user(words('first', 100)))
+  const body = { session: id, messages: [user('And now?')], max_tokens: 8 }
+  const before = (await ask('GET', `/v1/sessions/${id}`)).json.position
+  const { json } = await ask('POST', '/v1/messages/count_tokens', { ...body, model: '', max_tokens: undefined })
+  expect((await ask('GET', `/v1/sessions/${id}`)).json.position).toBe(before)
+  const { usage } = (await ask('POST', '/v1/messages', body)).json
+  const { input_tokens, cache_read_input_tokens, cache_creation_input_tokens } = usage
+  expect(json.input_tokens).toBe(input_tokens + cache_read_input_tokens + cache_creation_input_tokens)
+  expect(json.input_tokens).toBeGreaterThan(150)
+  const none = `ses_${'0'.repeat(32)}`
+  expect((await ask('POST', '/v1/messages/count_tokens', { ...body, session: none })).status).toBe(404)
+})
+
 test('pages have at least one, and say whether more follow', async () => {
   const { ask, create } = await house()
   const id = await create({ events: [{ type: 'user', content: 'a' }] })

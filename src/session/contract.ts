@@ -3,7 +3,7 @@
 
 import type { BlockHash } from '../core/block.js'
 import type { GenerateEvent } from '../core/events.js'
-import type { ChatMessage, GenerateRequest, Prompt, Tenant, ToolDefinition } from '../core/request.js'
+import type { ChatMessage, GenerateRequest, LoggedAsk, Prompt, Tenant, ToolDefinition } from '../core/request.js'
 import type { SessionRecord, SharedMemory, SourceGrant, StoredResult } from './log/contract.js'
 import type { NewEvent, SessionEvent } from './log/event.js'
 import type { SeriesStep } from './series.js'
@@ -105,6 +105,15 @@ export interface Sessions {
     id: string,
     page: { readonly from: number; readonly limit: number },
   ): Promise<readonly SessionEvent[]>
+  /**
+   * What a turn that brings `prompt` would be sent as things stand. Nothing is logged.
+   * @throws RefrainError as the turn would: `invalid_request` by field, `model_not_found`.
+   */
+  trial(
+    tenant: Tenant,
+    id: string,
+    asked: { readonly model: string; readonly prompt: Chat; readonly logged: LoggedAsk },
+  ): Promise<{ readonly model: string; readonly prompt: Chat }>
   /** Each turn's figures. */
   series(tenant: Tenant, id: string): Promise<readonly SeriesStep[]>
   /** @throws RefrainError `source_revoked` where the turn rests on what is revoked and the viewer may not audit. */
@@ -163,7 +172,7 @@ export interface Sending {
   /** Of the prompt, without the tail. Undefined: it has no place for it. */
   readonly stableTokens?: number
   readonly backend: string
-  /** Names of the blocks that the prompt and, behind it, `answer` fill. */
+  /** Names of the blocks that the prompt and, behind it, `answer` fill, and those of questions that run beside it. */
   blocks(answer: readonly number[]): readonly BlockHash[]
 }
 

@@ -6,6 +6,7 @@ import { RefrainError } from '../core/errors.js'
 import { NamePatterns } from '../core/name-pattern.js'
 import type { ChatMessage, GenerateRequest, ToolDefinition } from '../core/request.js'
 import { isBuiltInTool } from './built-ins.js'
+import type { SessionPorts } from './contract.js'
 import type { EventBody, HeadEvent, SessionEvent } from './log/event.js'
 import type { AskedHead, SessionFold } from './session-fold.js'
 
@@ -16,7 +17,7 @@ export interface NewMessages {
 }
 
 /** @throws RefrainError that names the field. */
-export function newMessages(asked: GenerateRequest, fold: SessionFold): NewMessages {
+export function newMessages(asked: Pick<GenerateRequest, 'prompt' | 'logged' | 'n'>, fold: SessionFold): NewMessages {
   const { prompt, logged } = asked
   if (prompt.kind !== 'chat') throw wrong('session', 'is a chat: send messages')
   if (asked.n !== 1) throw wrong('n', 'must be 1 in a session; fork it instead')
@@ -122,6 +123,16 @@ function saysSame(body: EventBody, { body: { key: _, ...before } }: SessionEvent
 
 function sorted(body: object): object {
   return Object.fromEntries(Object.entries(body).sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+/** The model that a turn names, if it does, is its session's. @throws RefrainError `invalid_request`, `model_not_found`. */
+export function checkModel(
+  model: string,
+  { record }: { readonly record: { readonly model: string } },
+  ports: Pick<SessionPorts, 'model'>,
+): void {
+  if (model === '' || ports.model(model).name === record.model) return
+  throw wrong('model', `is not the session's, which is '${record.model}'`)
 }
 
 /** Names in a tool choice are of the session's tools. @throws RefrainError `invalid_request`. */

@@ -30,7 +30,7 @@ import type {
 } from './contract.js'
 import { Erasure } from './erasure.js'
 import type { SessionLog } from './log/contract.js'
-import { checkResults } from './new-messages.js'
+import { checkModel, checkResults, newMessages } from './new-messages.js'
 import { type OpenSession, OpenSessions } from './open-session.js'
 import { currentPolicy, settledPolicy } from './policy.js'
 import { createResponseStore } from './response-store.js'
@@ -186,6 +186,21 @@ class AllSessions implements Sessions {
     const [first] = open.events
     const at = Math.max(0, page.from - (first?.position ?? 1))
     return open.events.slice(at, at + page.limit)
+  }
+
+  async trial(
+    tenant: Tenant,
+    id: string,
+    { model, prompt, logged }: Parameters<Sessions['trial']>[2],
+  ): ReturnType<Sessions['trial']> {
+    const open = await this.#opened(tenant, id)
+    checkModel(model, open, this.#ports)
+    const { head, bodies } = newMessages({ prompt, logged, n: 1 }, open.fold)
+    checkResults(bodies, open.fold, 'messages')
+    const policy = await currentPolicy(open, this.#policyDeps(open))
+    const events = head === undefined ? bodies : [head, ...bodies]
+    const { messages, tail, tools } = open.compiled.trial(events, policy)
+    return { model: open.record.model, prompt: { ...prompt, messages: [...messages, ...tail], tools } }
   }
 
   async series(tenant: Tenant, id: string): Promise<readonly SeriesStep[]> {

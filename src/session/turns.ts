@@ -13,7 +13,7 @@ import type { SessionPorts, TurnPath, TurnRunner } from './contract.js'
 import type { Erasure } from './erasure.js'
 import type { SessionLog } from './log/contract.js'
 import type { AttemptEvent, EventBody, NewEvent, SessionEvent } from './log/event.js'
-import { checkChoice, checkKeyed, checkResults, isAskedAgain, newMessages } from './new-messages.js'
+import { checkChoice, checkKeyed, checkModel, checkResults, isAskedAgain, newMessages } from './new-messages.js'
 import type { OpenSession, OpenSessions } from './open-session.js'
 import { currentPolicy, freshlyRevoked, NO_POLICY, settled, settledPolicy } from './policy.js'
 import { shareEdits } from './shared-memory.js'
@@ -51,7 +51,7 @@ export class Turns implements TurnRunner {
   async *run(asked: GenerateRequest, path: TurnPath, signal: AbortSignal): AsyncGenerator<GenerateEvent, void> {
     const { sessions } = this.#deps
     const open = await sessions.open({ tenant: asked.tenant.name, session: asked.session ?? '' })
-    this.#checkModel(asked, open)
+    checkModel(asked.model, open, this.#deps.ports)
     if (asked.logged?.aside !== undefined) {
       yield* this.#aside(open, asked, { path, signal })
       return
@@ -68,13 +68,6 @@ export class Turns implements TurnRunner {
     } finally {
       hold.release()
     }
-  }
-
-  #checkModel({ model }: GenerateRequest, { record }: OpenSession): void {
-    if (model === '' || this.#deps.ports.model(model).name === record.model) return
-    throw new RefrainError('invalid_request', `'model' is not the session's, which is '${record.model}'`, {
-      param: 'model',
-    })
   }
 
   /** What is new goes into the log, all of it or nothing. */
