@@ -1,173 +1,74 @@
-// Which members hold which engine blocks: 64-bit keys with a row of bits for each medium, in typed arrays. Invariant: a
-// row's bits are all that is kept of a block; rows without any are let go when the table grows or is full.
-//
-//   keys    [low, high] a row, open addressing, linear probing, 3 of 4 rows used at most
-//   planes  one for each medium that was ever told: `words` of 32 members a row, made when they are first needed
+// Which members hold which engine blocks, in parts by hash that each grow for themselves. Invariant: no call moves more than
+// one part's rows, some thousands of a million, so that a table that grows never stops the event loop for long.
 
+import { BlockShard, homeOf } from './block-shard.js'
 import type { Medium } from './contract.js'
 
 /** From near to far. */
 export const MEDIA: readonly Medium[] = ['device', 'host', 'disk', 'remote']
 
-const MIN_ROWS = 1024
-const MAX_LOAD = 0.75
+const SHARD_BITS = 8
+const SHARDS = 1 << SHARD_BITS
+/** Of a row's number, what says where in its shard it is. */
+const ROW_BITS = 31 - SHARD_BITS
+const ROW_MASK = (1 << ROW_BITS) - 1
 
 export class BlockTable {
-  /** 32 members each. */
+  readonly #shards: readonly BlockShard[] = Array.from({ length: SHARDS }, () => new BlockShard())
+  /** 32 members each; a shard may have fewer yet. */
   #words = 1
-  #capacity = MIN_ROWS
-  #keys = new Uint32Array(2 * MIN_ROWS)
-  #taken = new Uint8Array(MIN_ROWS)
-  /** Rows that have a key, with bits or without. */
-  #used = 0
-  readonly #planes: (Uint32Array | undefined)[] = [undefined, undefined, undefined, undefined]
+  readonly #media: boolean[] = MEDIA.map(() => false)
 
   get words(): number {
     return this.#words
   }
 
   get bytes(): number {
-    const planes = this.#planes.reduce((sum, plane) => sum + (plane?.byteLength ?? 0), 0)
-    return this.#keys.byteLength + this.#taken.byteLength + planes
+    return this.#shards.reduce((sum, { bytes }) => sum + bytes, 0)
   }
 
   /** Media that any block was ever told to be in. */
   get media(): readonly number[] {
-    return MEDIA.map((_, i) => i).filter((i) => this.#planes[i] !== undefined)
+    return MEDIA.map((_, i) => i).filter((i) => this.#media[i])
   }
 
   /** The row of a key; -1: it has none. Good until the next `set`. */
   row(low: number, high: number): number {
-    const taken = this.#taken
-    const keys = this.#keys
-    const mask = this.#capacity - 1
-    for (let i = homeOf(low, high) & mask; taken[i] === 1; i = (i + 1) & mask) {
-      if (keys[2 * i] === low && keys[2 * i + 1] === high) return i
-    }
-    return -1
+    const shard = shardOf(low, high)
+    const row = this.#shards[shard]!.row(low, high)
+    return row < 0 ? row : (shard << ROW_BITS) | row
   }
 
   /** Members `[32 * word, 32 * word + 32)` that hold the block of `row` in any of `media`. */
   bits(row: number, word: number, media: readonly number[]): number {
-    if (row < 0) return 0
-    let bits = 0
-    for (const medium of media) bits |= this.#planes[medium]?.[row * this.#words + word] ?? 0
-    return bits
+    return row < 0 ? 0 : this.#shards[row >>> ROW_BITS]!.bits(row & ROW_MASK, word, media)
   }
 
-  set(low: number, high: number, { medium, member }: { medium: number; member: number }): void {
-    if (member >= 32 * this.#words) this.#widen(member)
-    let row = this.row(low, high)
-    if (row < 0) {
-      if (this.#used + 1 > this.#capacity * MAX_LOAD) this.#rebuild()
-      row = this.#place(low, high)
-    }
-    this.#plane(medium)[row * this.#words + (member >>> 5)]! |= 1 << (member & 31)
+  set(low: number, high: number, place: { medium: number; member: number }): void {
+    while (place.member >= 32 * this.#words) this.#words *= 2
+    this.#media[place.medium] = true
+    this.#shards[shardOf(low, high)]!.set(low, high, place)
   }
 
-  unset(low: number, high: number, { medium, member }: { medium: number; member: number }): void {
-    const row = this.row(low, high)
-    const plane = this.#planes[medium]
-    if (row >= 0 && plane !== undefined) plane[row * this.#words + (member >>> 5)]! &= ~(1 << (member & 31))
+  unset(low: number, high: number, place: { medium: number; member: number }): void {
+    this.#shards[shardOf(low, high)]!.unset(low, high, place)
   }
 
   /** The member holds nothing any more, in one medium or (undefined) any. */
   clear(member: number, medium?: number): void {
-    if (member >= 32 * this.#words) return
-    const mask = ~(1 << (member & 31))
-    for (const [i, plane] of this.#planes.entries()) {
-      if (plane === undefined || (medium !== undefined && medium !== i)) continue
-      for (let at = member >>> 5; at < plane.length; at += this.#words) plane[at]! &= mask
-    }
+    for (const shard of this.#shards) shard.clear(member, medium)
   }
 
   /** Keys of all blocks that a member holds in one medium, two words each. */
   keysOf(member: number, medium: number): Uint32Array {
-    const plane = this.#planes[medium]
-    if (plane === undefined || member >= 32 * this.#words) return new Uint32Array(0)
-    const bit = 1 << (member & 31)
     const keys: number[] = []
-    for (let row = 0, at = member >>> 5; row < this.#capacity; row++, at += this.#words) {
-      if ((plane[at]! & bit) !== 0) keys.push(this.#keys[2 * row] as number, this.#keys[2 * row + 1] as number)
-    }
+    for (const shard of this.#shards) shard.keysOf(member, medium, keys)
     return Uint32Array.from(keys)
   }
-
-  #plane(medium: number): Uint32Array {
-    const known = this.#planes[medium]
-    if (known !== undefined) return known
-    const plane = new Uint32Array(this.#capacity * this.#words)
-    this.#planes[medium] = plane
-    return plane
-  }
-
-  #place(low: number, high: number): number {
-    const mask = this.#capacity - 1
-    let row = homeOf(low, high) & mask
-    while (this.#taken[row] === 1) row = (row + 1) & mask
-    this.#taken[row] = 1
-    this.#keys[2 * row] = low
-    this.#keys[2 * row + 1] = high
-    this.#used++
-    return row
-  }
-
-  #isEmpty(row: number): boolean {
-    const from = row * this.#words
-    for (const plane of this.#planes) {
-      for (let at = from; plane !== undefined && at < from + this.#words; at++) if (plane[at] !== 0) return false
-    }
-    return true
-  }
-
-  /** Leaves out what nobody holds, and makes room where that is not enough. */
-  #rebuild(): void {
-    let held = 0
-    for (let row = 0; row < this.#capacity; row++) if (this.#taken[row] === 1 && !this.#isEmpty(row)) held++
-    let capacity = MIN_ROWS
-    while (held + 1 > (capacity * MAX_LOAD * 2) / 3) capacity *= 2
-    const old = { capacity: this.#capacity, keys: this.#keys, taken: this.#taken, planes: [...this.#planes] }
-    const kept = new Int32Array(old.capacity).fill(-1)
-    for (let row = 0; row < old.capacity; row++) if (old.taken[row] === 1 && !this.#isEmpty(row)) kept[row] = 0
-    this.#capacity = capacity
-    this.#keys = new Uint32Array(2 * capacity)
-    this.#taken = new Uint8Array(capacity)
-    this.#used = 0
-    for (let row = 0; row < old.capacity; row++) {
-      if (kept[row] === 0) kept[row] = this.#place(old.keys[2 * row] as number, old.keys[2 * row + 1] as number)
-    }
-    // One plane after the other, so that no more than one is there twice.
-    for (const [i, plane] of old.planes.entries()) {
-      if (plane !== undefined) this.#planes[i] = moved(plane, { kept, from: this.#words, to: this.#words, capacity })
-    }
-  }
-
-  /** More members than there are bits. */
-  #widen(member: number): void {
-    const from = this.#words
-    while (member >= 32 * this.#words) this.#words *= 2
-    const to = this.#words
-    const kept = Int32Array.from({ length: this.#capacity }, (_, row) => (this.#taken[row] === 1 ? row : -1))
-    for (const [i, plane] of this.#planes.entries()) {
-      if (plane !== undefined) this.#planes[i] = moved(plane, { kept, from, to, capacity: this.#capacity })
-    }
-  }
 }
 
-function moved(
-  plane: Uint32Array,
-  { kept, from, to, capacity }: { kept: Int32Array; from: number; to: number; capacity: number },
-): Uint32Array {
-  const next = new Uint32Array(capacity * to)
-  for (let row = 0; row < kept.length; row++) {
-    const place = kept[row] as number
-    if (place < 0) continue
-    for (let word = 0; word < from; word++) next[place * to + word] = plane[row * from + word] as number
-  }
-  return next
-}
-
-/** Keys are hashes already; both words are used, so that rows of keys that share one spread. */
-function homeOf(low: number, high: number): number {
-  return (low ^ Math.imul(high, 0x9e3779b1)) >>> 0
+/** By bits that do not say where in its shard a key is, mixed so that keys which differ in few of them spread too. */
+function shardOf(low: number, high: number): number {
+  const hash = Math.imul(homeOf(low, high) ^ high, 0x85ebca6b)
+  return (hash ^ (hash >>> 13)) >>> (32 - SHARD_BITS)
 }

@@ -2,6 +2,7 @@
 
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { seeded } from '../testing/random.js'
 import type { Medium } from './contract.js'
 import { createPreciseIndex } from './precise-index.js'
 
@@ -122,4 +123,21 @@ test('a million blocks over 64 members take at most 150 MB, and what is let go m
   for (let member = 0; member < 64; member++) index.cleared(String(member))
   fill(2)
   expect(index.bytes).toBeLessThanOrEqual(full)
+})
+
+test('it grows in small steps, however many blocks it has', () => {
+  const index = createPreciseIndex()
+  const step = 64
+  // As hashes are: every bit of them differs.
+  const random = seeded(7)
+  let largest = 0
+  for (let at = 0; at < 200_000; at += step) {
+    const before = index.bytes
+    const keys = Uint32Array.from({ length: 2 * step }, () => random.below(2 ** 32))
+    index.stored(String((at / step) % 40), { medium: 'device', keys })
+    largest = Math.max(largest, index.bytes - before)
+  }
+  expect(index.bytes).toBeGreaterThan(5e6)
+  // Some of the 256 parts at most, at once.
+  expect(largest).toBeLessThan(index.bytes / 32)
 })
