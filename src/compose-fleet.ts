@@ -12,6 +12,7 @@ import { BrokenAnswer } from './backend/remote/broken-answer.js'
 import { ChatEvents } from './backend/remote/chat-events.js'
 import { exchange } from './backend/remote/exchange.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
+import { askWaiting } from './backend/remote/waiting.js'
 import type { ComposeOptions, Program } from './compose.js'
 import { createKnowledge } from './compose-knowledge.js'
 import {
@@ -71,6 +72,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     knowledgeOf: (id) => knowledge.knowledgeOf(id),
     clock,
     viewOf: (member) => router.view(member),
+    waitingAt: askWaiting,
     onEmptied(id) {
       router.emptied(id)
       sharing.peers?.emptied(id)
@@ -222,7 +224,13 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
 /** Several processes probe no more often than one would: the owner does too, and who notices a change tells the others. */
 function probing(limits: Config['fleet'], owner: OwnerLink | undefined): Config['fleet'] {
   const { processes = 1 } = owner?.welcome ?? {}
-  return { ...limits, probeMs: limits.probeMs * processes, downProbeMs: limits.downProbeMs * processes }
+  const { probeMs, downProbeMs, queueMs } = limits
+  return {
+    ...limits,
+    probeMs: probeMs * processes,
+    downProbeMs: downProbeMs * processes,
+    queueMs: queueMs * processes,
+  }
 }
 
 /** One of several does not answer for members that it has not asked yet, while the others know them to be up. */

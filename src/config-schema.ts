@@ -270,6 +270,7 @@ const fleet = Type.Object(
     askMs: count(5000),
     probeMs: count(1000),
     downProbeMs: count(100, 10),
+    queueMs: count(3000, 0),
     unanswered: count(2),
     breakerFailures: count(5),
     breakerMs: count(1000),

@@ -8,11 +8,12 @@ import { note } from '../core/signals.js'
 import type { Knowledge, Member, MemberLoad, MemberRates, MemberState } from './contract.js'
 import type { FleetParts } from './fleet.js'
 import { Health, type HealthOptions } from './health.js'
+import { OthersQueue } from './others-queue.js'
 
 export interface FleetMemberParts {
   readonly health: HealthOptions
   readonly clock: Clock
-  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'onEmptied' | 'isQuiet' | 'onTurned'>
+  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'waitingAt' | 'onEmptied' | 'isQuiet' | 'onTurned'>
 }
 
 const RATES: MemberRates = {
@@ -35,9 +36,11 @@ export class FleetMember implements Member {
   readonly #now = () => this.#parts.clock.now()
   #inFlight = 0
   #decoding = 0
+  readonly #others = new OthersQueue()
   #models: readonly string[] = []
   #probing: AbortController | undefined
   #cancelTimer: () => void = () => undefined
+  readonly #leaving = new AbortController()
   #gone = false
   #wasTold = false
   #onIdle: (() => void) | undefined
@@ -48,6 +51,7 @@ export class FleetMember implements Member {
     this.#parts = parts
     this.#health = new Health(parts.health, parts.clock.now())
     const counts = { inFlight: () => this.#inFlight, decoding: () => this.#decoding }
+    const others = this.#others
     const queued = () => parts.fleet.viewOf?.(this).load.queuedPrefillTokens ?? 0
     this.load = {
       get inFlight() {
@@ -59,7 +63,9 @@ export class FleetMember implements Member {
       get queuedPrefillTokens() {
         return queued()
       },
-      reportedQueue: 0,
+      get reportedQueue() {
+        return others.requests
+      },
     }
   }
 
@@ -177,7 +183,10 @@ export class FleetMember implements Member {
     this.#probing = probing
     try {
       await this.#ask(probing.signal)
-      if (!this.#gone) this.#rose()
+      if (!this.#gone) {
+        this.#rose()
+        this.#askWaiting()
+      }
     } catch (error) {
       if (!isFault(error)) throw error
       if (!this.#gone) this.#fell(this.#health.silent(silenceOf(error), this.#parts.clock.now()))
@@ -196,6 +205,27 @@ export class FleetMember implements Member {
     this.#models = [...models.map(({ id }) => id), ...Object.keys(this.remote.options.models)]
   }
 
+  /** Beside the probe, which does not wait for it. */
+  #askWaiting(): void {
+    const { health, clock, fleet } = this.#parts
+    const { queueMs = 0 } = health
+    if (fleet.waitingAt === undefined || queueMs === 0 || !this.#others.isDue(clock.now(), queueMs)) return
+    const asked = this.#others.ask(clock.now())
+    fleet.waitingAt(this.remote, this.#leaving.signal).then(
+      (said) => asked(said, this.#ours()),
+      (error) => {
+        if (!isFault(error)) throw error
+        asked(undefined, this.#ours())
+      },
+    )
+  }
+
+  /** What was sent there from here, and by routers that share their books with this one. */
+  #ours() {
+    const { inFlight, decoding } = this.#parts.fleet.viewOf?.(this).load ?? this.load
+    return { inFlight, decoding }
+  }
+
   #rose(): void {
     const { wasGone } = this.#health
     if (!this.#health.answered(this.#parts.clock.now())) return
@@ -209,6 +239,7 @@ export class FleetMember implements Member {
   #fell(isNew: boolean): void {
     if (isNew || (this.#health.state === 'starting' && !this.#wasTold)) this.#tell()
     if (!isNew) return
+    this.#others.clear()
     this.#parts.fleet.onTurned?.(this.id)
     for (const lose of [...this.#waiting]) lose(this.#health.why ?? '')
   }
@@ -246,6 +277,7 @@ export class FleetMember implements Member {
     this.#gone = true
     this.#cancelTimer()
     this.#probing?.abort()
+    this.#leaving.abort()
   }
 }
 

@@ -2,7 +2,7 @@
 // and takes members in and out while requests run. Invariant: one member's silence delays nobody else's requests, and a
 // member that was taken out is closed only when its last request is over.
 
-import type { Ending, ExchangeRequest, Remote, RemoteOptions } from '../backend/remote/contract.js'
+import type { Ending, ExchangeRequest, Remote, RemoteOptions, WaitingThere } from '../backend/remote/contract.js'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import { note } from '../core/signals.js'
@@ -22,6 +22,8 @@ export interface FleetParts {
   knowledgeOf?(id: string): Knowledge | undefined
   /** What the router knows of it. */
   viewOf?(member: Member): MemberView
+  /** Requests that wait there, whoever sent them; undefined: it does not say. @throws RemoteFault */
+  waitingAt?(remote: Remote, signal: AbortSignal): Promise<WaitingThere | undefined>
   /** Its process was gone, and what it held in memory with it. */
   onEmptied?(id: string): void
   /** It went up or down: others that use it may look for themselves. */
@@ -77,6 +79,11 @@ export class Fleet {
   /** All, in the order in which they came. */
   remotes(): readonly Remote[] {
     return this.#remotes
+  }
+
+  /** Ids of those that are drained. */
+  drained(): string[] {
+    return this.#list.filter(({ drained }) => drained).map(({ id }) => id)
   }
 
   entries(): MemberEntry[] {

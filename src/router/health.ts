@@ -14,6 +14,8 @@ export interface HealthOptions {
   readonly breakerMs: number
   /** Until a member that came back has its full weight again. */
   readonly slowStartMs: number
+  /** Between two questions how many requests wait there, beside probes; 0 or undefined: it is not asked. */
+  readonly queueMs?: number
 }
 
 /** `refused`: nobody listens there, so its process is gone. */

@@ -144,6 +144,8 @@ export interface CallOptions {
   /** Sent as JSON. */
   readonly body?: unknown
   readonly signal?: AbortSignal
+  /** The answer's text as it is, in place of what it says as JSON. */
+  readonly asText?: boolean
   /** Undefined: the limit for questions. */
   readonly timeoutMs?: number
 }
@@ -247,6 +249,19 @@ export interface Setting {
   readonly json: string
 }
 
+/** Requests that a new one waits for, whoever sent them. */
+export interface WaitingThere {
+  readonly requests: number
+  /** Those that run are among them. */
+  readonly withRunning: boolean
+}
+
+export interface WaitingQuestion {
+  readonly path: string
+  /** Undefined: the answer does not say. */
+  read(text: string, options: RemoteOptions): WaitingThere | undefined
+}
+
 /** One kind of server: how it is told from others, and what it takes to make a request aware of its cache. */
 export interface RemoteKind {
   readonly kind: MemberKind
@@ -260,6 +275,8 @@ export interface RemoteKind {
   headers?(sending: Sending): Readonly<Record<string, string>>
   /** What a side question sets; undefined: it cannot hold an answer to that form. */
   aside(asked: Aside, sending: Sending): readonly Setting[] | undefined
+  /** How it is asked how many requests wait there; the first that it answers. */
+  readonly waiting?: readonly WaitingQuestion[]
   /** What makes it go on where the last message, the assistant's, stops; undefined: it cannot. */
   readonly continuation?: readonly Setting[]
 }

@@ -3,6 +3,7 @@
 
 import { asResponseFormat, plainAside, withLogprobs, withoutThinking } from './aside.js'
 import type { RemoteKind } from './contract.js'
+import { listIn, waitingGauge } from './gauges.js'
 import { usageSetting } from './settings.js'
 
 export const llamaCpp: RemoteKind = {
@@ -10,6 +11,20 @@ export const llamaCpp: RemoteKind = {
   owner: 'llamacpp',
   sign: '/props',
   salted: false,
+  waiting: [
+    // Where it was started with --metrics.
+    waitingGauge('llamacpp:requests_deferred'),
+    {
+      path: '/slots',
+      read(text) {
+        const slots = listIn(text)?.filter((slot) => typeof slot['is_processing'] === 'boolean') ?? []
+        if (slots.length === 0) return undefined
+        // A request that comes waits for none of those that run while a slot is free.
+        const isFull = slots.every((slot) => slot['is_processing'] === true)
+        return { requests: isFull ? slots.length : 0, withRunning: true }
+      },
+    },
+  ],
   settings: (sending) => [
     ...usageSetting(sending),
     ...(sending.member('cache_prompt') === undefined ? [{ key: 'cache_prompt', json: 'true' }] : []),

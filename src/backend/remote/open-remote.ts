@@ -101,7 +101,7 @@ interface Question {
 }
 
 function callOnce(send: Remote['send'], { method, path, more, limits }: Question): ReturnType<Call> {
-  const { body, signal, timeoutMs = limits.askMs } = more
+  const { body, signal, timeoutMs = limits.askMs, asText = false } = more
   return new Promise((resolve, reject) => {
     const parts: Buffer[] = []
     let status = 0
@@ -129,7 +129,10 @@ function callOnce(send: Remote['send'], { method, path, more, limits }: Question
         if (bytes > ANSWER_BYTES) stop(new RemoteFault(`the answer to ${path} is too large`, { sent: true }))
         else parts.push(chunk)
       },
-      end: () => settle(() => resolve({ status, value: parsed(Buffer.concat(parts).toString('utf8')) })),
+      end: () => {
+        const text = Buffer.concat(parts).toString('utf8')
+        settle(() => resolve({ status, value: asText ? text : parsed(text) }))
+      },
       fail: (fault) => settle(() => reject(fault)),
     }
     const json = body === undefined ? undefined : Buffer.from(JSON.stringify(body))

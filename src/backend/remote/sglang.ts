@@ -3,7 +3,8 @@
 
 import type { Priority } from '../../core/request.js'
 import { asResponseFormat, choiceRegex, plainAside, withLogprobs, withoutThinking } from './aside.js'
-import type { RemoteKind } from './contract.js'
+import type { RemoteKind, RemoteOptions, WaitingThere } from './contract.js'
+import { listIn, waitingGauge } from './gauges.js'
 import { continuousUsage, saltSetting } from './settings.js'
 
 /** Higher goes first. */
@@ -14,6 +15,12 @@ export const sglang: RemoteKind = {
   owner: 'sglang',
   sign: '/get_server_info',
   salted: true,
+  // The gauge is there where it was started with --enable-metrics; the list was renamed once.
+  waiting: [
+    { path: '/v1/loads', read: (text, options) => waitingIn(listIn(text, 'loads'), options) },
+    { path: '/get_load', read: (text, options) => waitingIn(listIn(text), options) },
+    waitingGauge('sglang:num_queue_reqs', (rank) => `dp_rank="${rank}"`),
+  ],
   settings(sending) {
     const { options, priority } = sending
     const rank = options.dataParallelRank
@@ -39,4 +46,15 @@ export const sglang: RemoteKind = {
     ]
   },
   continuation: [{ key: 'continue_final_message', json: 'true' }],
+}
+
+/** Of a list with an entry for each rank. */
+function waitingIn(
+  ranks: readonly Record<string, unknown>[] | undefined,
+  { dataParallelRank: rank }: RemoteOptions,
+): WaitingThere | undefined {
+  const mine = ranks?.filter((each) => rank === undefined || each['dp_rank'] === rank)
+  const counts = mine?.map((each) => each['num_waiting_reqs']).filter((each) => typeof each === 'number')
+  if (counts === undefined || counts.length === 0) return undefined
+  return { requests: counts.reduce((sum, each) => sum + each, 0), withRunning: false }
 }

@@ -4,6 +4,7 @@
 import type { Priority } from '../../core/request.js'
 import { plainAside, withLogprobs, withoutThinking } from './aside.js'
 import type { RemoteKind } from './contract.js'
+import { waitingGauge } from './gauges.js'
 import { continuousUsage, saltSetting } from './settings.js'
 
 /** Lower goes first; 0 is what everybody else has. */
@@ -14,6 +15,7 @@ export const vllm: RemoteKind = {
   owner: 'vllm',
   sign: '/version',
   salted: true,
+  waiting: [waitingGauge('vllm:num_requests_waiting', (rank) => `engine="${rank}"`)],
   settings(sending) {
     const { options, priority } = sending
     return [
