@@ -219,3 +219,31 @@ test('a Refrain gets all questions at once, as they came', async () => {
   expect(requestsOf(fleet).map(({ path }) => path)).toEqual(['/v1/quick'])
   expect(requestsOf(fleet)[0]!.body['tasks']).toEqual([action, title])
 })
+
+test('each is a request of its own to the router: what runs is counted, and nothing is left when all are over', async () => {
+  const fleet = await open('vllm')
+  let most = 0
+  const inFlight = async () => {
+    const { data } = (await (await fetch(`${fleet.url}/v1/backends`)).json()) as { data: [{ in_flight: number }] }
+    return data[0].in_flight
+  }
+  let started = 0
+  fleet.stubs[0]!.answer = (request, response, socket) => {
+    started++
+    const say = () => saying(['yes'])(request, response, socket)
+    // The first alone; the others are held until all of them are there.
+    if (started === 1) say()
+    else if (started < 4) held.push(say)
+    else
+      void inFlight().then((count) => {
+        most = count
+        for (const each of [...held, say]) each()
+      })
+  }
+  const held: (() => void)[] = []
+  const urls = Array.from({ length: 4 }, (_, i) => `http://x/${i}`)
+  await asked(fleet, { tasks: [{ task: 'read_url', urls }] })
+  expect(most).toBe(3)
+  await new Promise((resolve) => setTimeout(resolve, 10))
+  expect(await inFlight()).toBe(0)
+})

@@ -87,7 +87,10 @@ async function ask(
     return reply
   } finally {
     active.delete(stop)
-    settle(request, { tally, model, failure, clock: options.clock })
+    // Its attempts are told of a moment later, and before it.
+    const tell = () => settle(request, { tally, model, failure, clock: options.clock })
+    if (failure === undefined) setImmediate(tell)
+    else tell()
   }
 }
 
@@ -113,11 +116,12 @@ function forwardOf(request: FastifyRequest, tasks: QuickForward['tasks'], option
     .filter(({ key }) => !OWN.has(key))
     .map((each) => `${JSON.stringify(each.key)}:${text(each)}`)
   const isJoinable = ROLES[roles.at(-1) ?? 0] === 'user' && typeof contentOf(messages.at(-1)) === 'string'
+  let part = 0
   const asking = (path: string, body: Buffer): Forward => {
     const { id, tenant } = request
     const at = { id, tenant, path, request: request.raw, headers: { 'x-request-id': id } }
     const asked = askedOf({ ...at, bytes: body, scan: new BodyScan(body), isJson: true }, options)
-    const query = { ...asked.query, requestClass: 'auxiliary', priority: 'auxiliary' } as const
+    const query = { ...asked.query, part: part++, requestClass: 'auxiliary', priority: 'auxiliary' } as const
     return { ...asked, query, url: path, stream: false }
   }
   return {

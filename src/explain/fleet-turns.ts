@@ -88,7 +88,7 @@ class Turns implements FleetTurns {
   // --- what the path tells ---------------------------------------------------------------------------------------------
 
   #sent(query: RouteQuery, { member }: MemberPlacement): void {
-    const begun = this.#running.get(query.id)
+    const begun = this.#running.get(runningKey(query))
     if (begun !== undefined) {
       // Another backend is tried.
       begun.turn.backend = member.id
@@ -114,17 +114,17 @@ class Turns implements FleetTurns {
     session.turns.push(turn)
     if (session.turns.length > this.#options.turns) session.turns.shift()
     if (isMain(turn)) session.last = turn
-    this.#running.set(query.id, { session, turn })
+    this.#running.set(runningKey(query), { session, turn })
   }
 
   #settled({ query, promptTokens, completionTokens, cachedTokens, failed }: RouteOutcome): void {
-    const begun = this.#running.get(query.id)
+    const begun = this.#running.get(runningKey(query))
     if (begun === undefined) return
     const { session, turn } = begun
     turn.status = failed ? 'failed' : 'done'
     // A request that failed may be sent again: its turn stays open, and the oldest such ones are given up.
     if (failed) this.#bound()
-    else this.#running.delete(query.id)
+    else this.#running.delete(runningKey(query))
     if (promptTokens === undefined) return
     turn.promptTokens = promptTokens
     turn.completionTokens = completionTokens ?? 0
@@ -271,6 +271,10 @@ class Turns implements FleetTurns {
     if (tenant !== undefined) return this.#tenants.get(tenant)?.get(key)
     return own ?? [...this.#tenants.values()].map((sessions) => sessions.get(key)).find((each) => each !== undefined)
   }
+}
+
+function runningKey({ id, part }: RouteQuery): string {
+  return part === undefined ? id : `${id} ${part}`
 }
 
 function isMain({ query: { requestClass } }: Turn): boolean {

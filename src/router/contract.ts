@@ -71,6 +71,8 @@ export interface PromptBlocks {
 
 export interface RouteQuery {
   readonly id: string
+  /** Of a request that is sent as several at once: which of them. */
+  readonly part?: number
   readonly model: string
   readonly tenant: string
   /** Isolation: hits are shared only inside it. */

@@ -415,6 +415,6 @@ function isPlaced(placement: MemberPlacement): placement is Placed {
   return 'identity' in placement
 }
 
-function sentKey({ id }: RouteQuery, member: string): string {
-  return `${id}\0${member}`
+function sentKey({ id, part }: RouteQuery, member: string): string {
+  return part === undefined ? `${id}\0${member}` : `${id}\0${member}\0${part}`
 }
