@@ -139,7 +139,8 @@ export function createService(parts: ServeParts): Service & ChatRenderer {
     const places = recalled && { places: recalled.places }
     const placed = { model: model.name, backend: backend.name, tokens, chain, rendered, ...places }
     const stable = turn && rendered && { stableTokens: stableOf(request, { rendered, prompt, turn }) }
-    const blocks = (answer: readonly number[]) => chainOf(chain.root, behind(tokens, answer)).hashes
+    const beside = quick?.apart === undefined ? [] : chainOf(chain.root, quick.apart.tokens).hashes
+    const blocks = (answer: readonly number[]) => [...chainOf(chain.root, behind(tokens, answer)).hashes, ...beside]
     const sending = { ...stable, backend: backend.name, blocks }
     await turn?.sending({ ...sendingOf(request, { rendered, date }), ...sending }) // context_mismatch
     const explained = {

@@ -149,3 +149,32 @@ test('pages have at least one, and say whether more follow', async () => {
     has_more: false,
   })
 })
+
+/** Writes reasoning of the last messages alone: a question behind the conversation changes what stands before it. */
+const FORGETFUL = [
+  "{% for m in messages %}<|im_start|>{{ m['role'] }}\n",
+  "{% if m['reasoning_content'] is defined and loop.index0 > messages | length - 3 %}({{ m['reasoning_content'] }}){% endif %}",
+  "{{ m['content'] }}<|im_end|>\n{% endfor %}",
+  '{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}',
+].join('')
+
+test('blocks of questions that run beside a turn go with the session', async () => {
+  const { ask, create } = await house({
+    'backend.options': { template: FORGETFUL, end: '<|im_end|>', reasoning: 'think', answer: 'Yes.' },
+  })
+  const kept = async () => (await ask('GET', '/v1/cache')).json.data[0].tiers[0].blocks
+  const id = await create({
+    events: [
+      { type: 'user', content: words('go', 100) },
+      { type: 'assistant', content: words('seen', 200), reasoning: words('why', 100) },
+    ],
+  })
+  const quick = { tasks: [{ task: 'custom', instruction: 'Well?', choices: ['a', 'b'] }] }
+  const turn = { session: id, messages: [user('And now?')], quick }
+  const { json } = await ask('POST', '/v1/chat/completions', turn)
+  expect(json.choices[0].message.content).toBe('Yes.')
+  // Its own, and those of the questions.
+  expect(await kept()).toBeGreaterThan(Math.floor((json.usage.prompt_tokens + 3) / 64))
+  expect((await ask('DELETE', `/v1/sessions/${id}`)).status).toBe(200)
+  expect(await kept()).toBe(0)
+})
