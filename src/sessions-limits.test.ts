@@ -178,3 +178,46 @@ test('blocks of questions that run beside a turn go with the session', async () 
   expect((await ask('DELETE', `/v1/sessions/${id}`)).status).toBe(200)
   expect(await kept()).toBe(0)
 })
+
+test('a message that no window holds: the error says what helps, and that helps', async () => {
+  const { ask, create, chat } = await house({ 'model.contextLength': 1000 })
+  const id = await create({ system: 'Sys.' })
+  expect((await chat(id, user('Hi'))).status).toBe(200)
+  const { position } = (await ask('GET', `/v1/sessions/${id}`)).json
+  for (const content of [words('big', 2000), 'small']) {
+    const { status, json } = await chat(id, user(content))
+    expect([status, json.error.code, json.error.param]).toEqual([400, 'context_length_exceeded', 'messages'])
+    expect(json.error.message).toMatch(
+      /^This model's maximum context length is 1000 tokens\. .*\/reset .*fork.*compact/,
+    )
+  }
+  const quick = await ask('POST', '/v1/cache/warm', { session: id, messages: [user('x')] })
+  expect(quick.json.error.message).toContain(`POST /v1/sessions/${id}/reset`)
+  const compact = (await ask('POST', `/v1/sessions/${id}/compact`, {})).json.error
+  expect([compact.code, compact.message]).toEqual([
+    'compaction_rejected',
+    expect.stringContaining('a reset, or a fork'),
+  ])
+  const [fork] = (await ask('POST', `/v1/sessions/${id}/fork`, { at: position })).json.data
+  expect((await chat(fork.id, user('small'))).status).toBe(200)
+  expect((await ask('POST', `/v1/sessions/${id}/reset`, {})).status).toBe(200)
+  expect((await chat(id, user('small'))).status).toBe(200)
+})
+
+test('compaction helps where what was answered already is too long', async () => {
+  // Nothing is shortened unless it is asked for.
+  const lifecycle = { trigger: { share: 1 }, steps: [], strategy: 'snip' }
+  const { ask, create, chat } = await house({ 'model.contextLength': 1000, 'sessions.lifecycle': lifecycle })
+  const steps = Array.from({ length: 6 }, (_, i) => [
+    { type: 'assistant', content: 'I look.' },
+    { type: 'tool_call', call_id: `c${i}`, name: 'look' },
+    { type: 'tool_result', call_id: `c${i}`, content: words(`r${i}x`, 100) },
+  ])
+  const ends = [{ type: 'user', content: 'Go' }, ...steps.flat(), { type: 'assistant', content: 'Done.' }]
+  const id = await create({ events: ends })
+  const long = await chat(id, user('On'))
+  expect([long.status, long.json.error.message]).toEqual([400, expect.stringContaining('/compact shortens')])
+  const { status, json } = await ask('POST', `/v1/sessions/${id}/compact`, { strategy: 'discard-all' })
+  expect([status, json.chars_after < json.chars_before]).toEqual([200, true])
+  expect((await chat(id, user('On'))).status).toBe(200)
+})

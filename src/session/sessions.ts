@@ -249,7 +249,8 @@ class AllSessions implements Sessions {
       if (!isShorter || event?.body.kind !== 'compaction')
         throw new RefrainError(
           'compaction_rejected',
-          'nothing would become shorter, or nothing was said since the last one',
+          'nothing would become shorter, or nothing was said since the last one; messages that no answer followed stay ' +
+            '(a reset, or a fork from before them, leaves them out)',
         )
       const { charsBefore, charsAfter, steps } = event.body
       return { event, charsBefore, charsAfter, steps: steps.map(({ step }) => step) }

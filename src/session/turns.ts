@@ -139,7 +139,7 @@ export class Turns implements TurnRunner {
           !isLast && isOverflow(error) && (await compacting.relieve(open, { trigger: 'overflow', policy, signal }))
         const how = isRetried ? 'retried' : signal.aborted ? 'cancelled' : 'failed'
         await this.#attempted(open, { outcome: how, reason: reasonOf(error), turn: attempt.turn })
-        if (!isRetried) throw error
+        if (!isRetried) throw wayOut(error, open)
       } finally {
         if (outcome === 'left')
           await this.#attempted(open, { outcome: 'cancelled', reason: 'the client left', turn: attempt.turn })
@@ -157,7 +157,11 @@ export class Turns implements TurnRunner {
     const inForce = policy ?? (await currentPolicy(open, this.#policyDeps(open)))
     const { noteBlocks } = this.#tryDeps(open, signal)
     const attempt = new AsideTry(asked, { open, policy: inForce, noteBlocks })
-    yield* path(attempt.request, signal, attempt)
+    try {
+      yield* path(attempt.request, signal, attempt)
+    } catch (error) {
+      throw wayOut(error, open)
+    }
   }
 
   #tryDeps(open: OpenSession, signal: AbortSignal) {
@@ -229,6 +233,16 @@ export class Turns implements TurnRunner {
 
 function isOverflow(error: unknown): boolean {
   return error instanceof RefrainError && error.code === 'context_length_exceeded'
+}
+
+/** The error as it came, and where the context is too long, what helps: the log keeps what was said, so the next turn fails too. */
+function wayOut(error: unknown, { record: { id } }: OpenSession): unknown {
+  if (!(error instanceof RefrainError) || !isOverflow(error)) return error
+  const { code, message, param } = error
+  const ways =
+    `Every turn of session '${id}' will be too long until it is shortened: POST /v1/sessions/${id}/reset begins anew, ` +
+    ".../fork with 'at' goes on from before what is too long, .../compact shortens what was answered already."
+  return new RefrainError(code, `${message} ${ways}`, { ...(param !== undefined && { param }), cause: error })
 }
 
 const REASON_CHARS = 500
