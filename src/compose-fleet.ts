@@ -124,6 +124,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     tenants: config.tenants.map(({ name }) => name),
     attempts: limits.attempts,
     seats: slots ?? ownedSeats(owner as OwnerLink, fleet),
+    seated: (query, member) => router.seated(query, member),
     tokens: knowledge.tokens,
     clock,
   })

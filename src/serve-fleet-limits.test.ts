@@ -82,3 +82,41 @@ test('tenants have requests and tokens a minute, each its own', async () => {
   expect(inDialect.status).toBe(429)
   expect(await inDialect.json()).toMatchObject({ type: 'error', error: { type: 'rate_limit_error' } })
 })
+
+test('who waits for a slot of a llama-server counts as its, and no more once its client has left', async () => {
+  const { chat, url, stubs } = await house({
+    stubs: [{ owner: 'llamacpp', slots: 1 }],
+    config: { 'router.maxInFlight': 2 },
+  })
+  const [stub] = stubs as [(typeof stubs)[number]]
+  const held: (() => void)[] = []
+  stub.answer = (asked, response, socket) => {
+    if (asked.path.startsWith('/slots/')) saying([])(asked, response, socket)
+    else held.push(() => saying(['hi'])(asked, response, socket))
+  }
+  const inQueue = async () => /^refrain_requests_waiting (\d+)/m.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
+  const waiting = async (count: string) => {
+    for (let i = 0; i < 200 && (await inQueue()) !== count; i++) await new Promise((resolve) => setTimeout(resolve, 5))
+    expect(await inQueue()).toBe(count)
+  }
+  const first = chat(about(1))
+  await until(() => held.length === 1)
+  const leaves = new AbortController()
+  const second = fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'm', ...about(2) }),
+    signal: leaves.signal,
+  }).catch(() => 'left')
+  // One sits, one waits for the slot: the next one is not let in.
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  const third = chat(about(3))
+  await waiting('1')
+  leaves.abort()
+  expect(await second).toBe('left')
+  await waiting('0')
+  held[0]?.()
+  await until(() => held.length === 2)
+  held[1]?.()
+  expect([(await first).status, (await third).status]).toEqual([200, 200])
+})

@@ -64,6 +64,8 @@ export interface FleetParts {
   readonly attempts: number
   /** What else a member needs to be set for a request, and is told when it is over: slots of llama-server. */
   readonly seats?: Seats
+  /** A request that was told to be sent has the seat that it waited for. */
+  seated?(query: RouteQuery, member: string): void
   /** Tokens of prompts, for backends that tell what their caches hold; undefined: there are none. */
   readonly tokens?: PromptTokenizer
   /** Attempts are told nobody. */
@@ -181,7 +183,7 @@ class Passing {
       const remote = remoteOf(this.#parts, placement)
       const telling = this.#telling(remote) //                   invalid_request, unsupported_parameter
       const taken = this.#parts.seats?.take(placement.member.id, asked.query, signal)
-      const seat = taken === undefined ? undefined : await taken
+      const seat = taken === undefined ? undefined : await this.#seated(placement, taken)
       const ending = await this.#attempt(placement, { remote, telling, seat }) // the signal's reason
       if (ending.kind === 'stream') return telling.end(ending)
       const answer = this.#judge(ending, placement, telling) //  engine_failed
@@ -223,6 +225,23 @@ class Passing {
     return translated(asked, sink, translation, this.#parts.chatReader(asked.query.promptTokens))
   }
 
+  /** Who waits for a seat is under way at its member. @throws RefrainError `queue_timeout`; the signal's reason. */
+  async #seated(placement: MemberPlacement, taken: Promise<Seat>): Promise<Seat> {
+    const { query } = this.#request.asked
+    const { router, room } = this.#parts
+    const { id: member } = placement.member
+    router.sent(query, placement)
+    try {
+      const seat = await taken
+      this.#parts.seated?.(query, member)
+      return seat
+    } catch (error) {
+      router.settled({ query, member, predictedHitTokens: placement.predictedHitTokens, failed: false })
+      room.look()
+      throw error
+    }
+  }
+
   async #attempt(placement: MemberPlacement, { remote, telling, seat }: Attempted): Promise<Ending> {
     const { asked, sink, signal } = this.#request
     const { router, exchange, kindOf, tenants, clock, isQuiet = false } = this.#parts
@@ -251,7 +270,7 @@ class Passing {
       const answered = exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
       // The books are kept while the backend works.
       sink.routed(routeHeader(placement))
-      router.sent(asked.query, placement)
+      if (seat === undefined) router.sent(asked.query, placement)
       ending = await answered
       return ending
     } finally {

@@ -49,6 +49,8 @@ export interface FleetRouterParts {
 
 /** A router whose books others may write into. */
 export interface SharedRouter extends CacheAwareRouter {
+  /** A request that was sent, and waited since then for a seat in a slot of `member`'s, has it. */
+  seated(query: RouteQuery, member: string): void
   readonly books: SharedBooks
 }
 
@@ -91,6 +93,7 @@ class Router implements SharedRouter {
   readonly #memoryOf = (index: number) => this.#book.memory(index)
   readonly books: SharedBooks = {
     sent: (turn) => void this.#take(turn, this.#parts.clock.now()),
+    seated: (id) => void this.#seat(id),
     started: (id) => void this.#start(id),
     ended: (id, end) => void this.#end(id, end),
     has: (id) => this.#sent.has(id),
@@ -276,6 +279,17 @@ class Router implements SharedRouter {
       this.#sessions.add({ key, member, scope, head, tail, tokens, usedAt: now })
     this.#sessions.turn(session, member, { now, tail, tokens, head })
     return session
+  }
+
+  seated(query: RouteQuery, member: string): void {
+    const sent = this.#seat(sentKey(query, member))
+    if (sent !== undefined) this.#parts.peers?.seated(sent.turn)
+  }
+
+  #seat(id: string): Sent | undefined {
+    const sent = this.#sent.get(id)
+    if (sent !== undefined) this.#book.state(sent.turn.member).ledger.seated(id, this.#parts.clock.now())
+    return sent
   }
 
   started(query: RouteQuery, member: string): void {

@@ -4,7 +4,8 @@
 interface Pending {
   /** Tokens that were predicted to be computed. */
   readonly tokens: number
-  readonly sentAt: number
+  /** When its member got it. */
+  sentAt: number
   /** What the member had computed before, in tokens. */
   readonly computedBefore: number
   /** Its first content came. */
@@ -56,6 +57,12 @@ export class Ledger {
     this.#requests.set(id, { tokens, sentAt: now, computedBefore, started: false })
     this.#queued++
     this.#queuedTokens += tokens
+  }
+
+  /** It waited for a seat until now; that says nothing of how fast the member computes. */
+  seated(id: string, now: number): void {
+    const request = this.#requests.get(id)
+    if (request !== undefined && !request.started) request.sentAt = now
   }
 
   /** Its prefill is over; whatever waited behind it begins. */

@@ -15,6 +15,7 @@ export type Level = readonly [tenant: string, requests: number | null, tokens: n
 export type NewsItem =
   /** A request left for a member; its id is the sequence number. */
   | { readonly kind: 'sent'; readonly seq: number; readonly turn: Omit<Turn, 'id'> }
+  | { readonly kind: 'seated'; readonly seq: number }
   | { readonly kind: 'started'; readonly seq: number }
   | { readonly kind: 'ended'; readonly seq: number; readonly end: TurnEnd }
   /** All sessions whose keys begin so are forgotten; `keys` are those that the teller knew. */
@@ -81,6 +82,8 @@ export function itemText(item: Exclude<NewsItem, { kind: 'sent' }>): string {
 
 function fieldsOf(item: Exclude<NewsItem, { kind: 'sent' }>): unknown[] {
   switch (item.kind) {
+    case 'seated':
+      return ['w', item.seq]
     case 'started':
       return ['f', item.seq]
     case 'ended': {
@@ -164,6 +167,8 @@ function readItem(value: unknown): NewsItem | undefined {
   switch (kind) {
     case 's':
       return readSent(value)
+    case 'w':
+      return isCount(a) ? { kind: 'seated', seq: a } : undefined
     case 'f':
       return isCount(a) ? { kind: 'started', seq: a } : undefined
     case 'e':

@@ -301,6 +301,26 @@ describe('what is under way', () => {
   })
 })
 
+test('who waits for a seat is under way everywhere, and the wait says nothing of how fast its member is', () => {
+  const place = house(2)
+  const node = place.nodes[0]!
+  const views = () => place.nodes.map(({ router }) => router.view(memberOf(member)))
+  const query = ask('x', ['1'])
+  const placement = send(node, query)
+  const member = placement.member.id
+  place.clock.advance(60_000)
+  expect(views().map(({ load }) => load.inFlight)).toEqual([1, 1])
+  node.router.seated(query, member)
+  place.clock.advance(2 * SHARE_MS)
+  place.clock.advance((query.promptTokens / 4000) * 1000 - 2 * SHARE_MS)
+  node.router.started(query, member)
+  place.clock.advance(2 * SHARE_MS)
+  for (const { prefillTokensPerSecond } of views()) {
+    expect(prefillTokensPerSecond).toBeGreaterThan(3900)
+    expect(prefillTokensPerSecond).toBeLessThan(4100)
+  }
+})
+
 describe('batches', () => {
   test('many things are told at once', () => {
     const place = house(2)

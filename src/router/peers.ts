@@ -108,6 +108,11 @@ export class Peers implements RouterPeers {
     this.#add(sentText(seq, turn))
   }
 
+  seated(turn: Turn): void {
+    const own = this.#own.get(turn.id)
+    if (own !== undefined) this.#tell({ kind: 'seated', seq: own.seq })
+  }
+
   started(turn: Turn): void {
     const own = this.#own.get(turn.id)
     if (own === undefined) return
@@ -213,6 +218,9 @@ export class Peers implements RouterPeers {
         books.sent({ ...item.turn, id })
         break
       }
+      case 'seated':
+        books.seated(`${name}:${item.seq}`)
+        break
       case 'started':
         books.started(`${name}:${item.seq}`)
         break

@@ -42,6 +42,7 @@ export interface TurnEnd {
 /** Whoever is told what a router was told; see peers.ts. */
 export interface RouterPeers {
   sent(turn: Turn): void
+  seated(turn: Turn): void
   started(turn: Turn): void
   ended(turn: Turn, end: TurnEnd): void
   released(prefix: string, keys: readonly string[]): void
@@ -50,6 +51,7 @@ export interface RouterPeers {
 /** A router's books, as other routers write into them. */
 export interface SharedBooks {
   sent(turn: Turn): void
+  seated(id: string): void
   /** By the turn's id, as the others; ids that are not known are passed over. */
   started(id: string): void
   ended(id: string, end: TurnEnd): void

@@ -31,6 +31,8 @@ export interface StubOptions {
   /** `owned_by` of its model. */
   readonly owner?: string
   readonly models?: readonly string[]
+  /** Slots of a llama-server. */
+  readonly slots?: number
   /** Paths that it has no route for. */
   readonly lacks?: readonly string[]
 }
@@ -152,11 +154,13 @@ function serve(request: IncomingMessage, response: ServerResponse, stub: Stub, o
   request.on('error', () => response.destroy())
 }
 
-function describe(path: string, response: ServerResponse, { owner = 'vllm', models = ['m'] }: StubOptions): void {
+function describe(path: string, response: ServerResponse, options: StubOptions): void {
+  const { owner = 'vllm', models = ['m'], slots } = options
   if (path === '/v1/models') {
     const data = models.map((id) => ({ id, object: 'model', created: 1, owned_by: owner, max_model_len: 4096 }))
     json(response, 200, { object: 'list', data })
   } else if (path === '/health') json(response, 200, {})
+  else if (path === '/props' && slots !== undefined) json(response, 200, { total_slots: slots })
   else json(response, 404, { detail: 'Not Found' })
 }
 
