@@ -130,6 +130,51 @@ describe('previous_response_id', () => {
   })
 })
 
+describe('an answer that is stored', () => {
+  test('is told again by its id', async () => {
+    script = [
+      '<think>\nHm.\n</think>\n\nI look.<tool_call>\n{"name": "look", "arguments": {"at": "sea"}}\n</tool_call>',
+      'Blue.',
+    ]
+    const tools = [{ type: 'function', name: 'look', parameters: { type: 'object', properties: {} }, strict: false }]
+    const first = await ask('The sea?', { store: true, tools, instructions: 'Be brief.' })
+    const call = first.output.find(({ type }) => type === 'function_call') as OpenAI.Responses.ResponseFunctionToolCall
+    const again = await client.responses.retrieve(first.id)
+    expect(again.output).toEqual(first.output)
+    const { id, status, model: named, instructions } = first
+    const same = { id, status, model: named, instructions, tools }
+    expect(again).toMatchObject({ ...same, store: true, previous_response_id: null })
+    expect(again.usage).toMatchObject({ input_tokens: first.usage?.input_tokens })
+    const output = { type: 'function_call_output', call_id: call.call_id, output: 'blue' } as const
+    const second = await ask([output], { previous_response_id: first.id, tools })
+    expect(await client.responses.retrieve(second.id)).toMatchObject({
+      ...{ output_text: 'Blue.', previous_response_id: first.id, instructions: null },
+    })
+    expect((await client.responses.retrieve(first.id)).output).toEqual(first.output)
+  })
+
+  test('is erased with its session where nothing else stands on it', async () => {
+    script = ['One.', 'Two.', 'Three.']
+    const first = await ask('Count.', { store: true })
+    const before = await sessions()
+    await client.responses.delete(first.id)
+    expect(await sessions()).toHaveLength(before.length - 1)
+    await expect(client.responses.retrieve(first.id)).rejects.toMatchObject({ status: 410, code: 'erased' })
+    const root = await ask('Count.', { store: true })
+    const next = await ask('On.', { previous_response_id: root.id })
+    for (const { id } of [root, next]) await expect(client.responses.delete(id)).rejects.toMatchObject({ status: 409 })
+    expect((await client.responses.retrieve(next.id)).output_text).toBe('Three.')
+    const fork = await ask('Or.', { previous_response_id: root.id })
+    await client.responses.delete(fork.id)
+    expect((await client.responses.retrieve(root.id)).output_text).toBe('Two.')
+  })
+
+  test.each(['resp_1', `resp_${'0'.repeat(64)}`])('%s is not found', async (id) => {
+    await expect(client.responses.retrieve(id)).rejects.toMatchObject({ status: 404 })
+    await expect(client.responses.delete(id)).rejects.toMatchObject({ status: 404 })
+  })
+})
+
 describe('other dialects', () => {
   const raw = async (path: string, body: object) => {
     const response = await fetch(url + path, {

@@ -26,6 +26,7 @@ import { modelRoutes } from './model-routes.js'
 import { openapi } from './openapi.js'
 import { opsRoutes } from './ops-routes.js'
 import { quickRoutes } from './quick-routes.js'
+import { responseRoutes } from './response-routes.js'
 import type { Route } from './route.js'
 import { sessionRoutes } from './session-routes.js'
 
@@ -77,6 +78,7 @@ export function createServer(options: ApiOptions): ApiServer {
     ...opsRoutes(options, active, state),
     ...explainRoutes(options),
     ...sessionRoutes(options),
+    ...responseRoutes(options),
     ...dashboardRoutes(options.dashboard),
   ]
   const all = [...routes, openapi(routes, options)]

@@ -153,8 +153,25 @@ export interface ResponseStore {
     tenant: Tenant,
     ask: { readonly model: string; readonly previousId?: string },
   ): Promise<{ readonly session: string; readonly isNew: boolean }>
+  /** @throws RefrainError `not_found`, `erased`, `source_revoked`. */
+  find(tenant: Tenant, id: string): Promise<StoredResponse>
+  /** Erases the session behind an answer. @throws RefrainError `conflict` where another answer stands in it, or goes on from it. */
+  erase(tenant: Tenant, id: string): Promise<void>
   /** The id of the answer that the request `requestId` gives in the session. */
   idOf(session: string, requestId: string): string
+}
+
+/** An answer as it was told, and what of its request the log has. */
+export interface StoredResponse {
+  readonly model: string
+  /** Unix milliseconds. */
+  readonly createdAt: number
+  readonly system: string
+  readonly tools: readonly ToolDefinition[]
+  /** The answer that it went on from. */
+  readonly previous?: { readonly session: string; readonly requestId: string }
+  /** Of the answer, from start to finish. */
+  readonly events: readonly GenerateEvent[]
 }
 
 // --- a turn, as serve.ts runs it ----------------------------------------------------------------------------------------

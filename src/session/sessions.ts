@@ -104,6 +104,7 @@ class AllSessions implements Sessions {
       open: (whose) => open.open(whose),
       create: (tenant, model) => this.create(tenant, { model, tools: [], builtIns: [], events: [] }),
       fork: (tenant, id, at) => this.fork(tenant, id, { at, n: 1 }),
+      erase: (tenant, id) => this.erase(tenant, id),
     })
   }
 

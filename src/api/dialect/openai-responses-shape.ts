@@ -53,6 +53,13 @@ export function echoOf({ raw }: Reading): string {
   return members.join(',')
 }
 
+/** The same of an answer whose request is not there any more: what the log has of it, the rest as the API's defaults. */
+export function echoOfStored(instructions: string, tools: readonly object[]): string {
+  const known = new Map([['tools', JSON.stringify(tools)]])
+  if (instructions !== '') known.set('instructions', JSON.stringify(instructions))
+  return ECHOED.map(([key, neutral]) => `"${key}":${known.get(key) ?? neutral}`).join(',')
+}
+
 export interface ResponseParts {
   readonly about: About
   readonly echo: string
