@@ -272,6 +272,7 @@ test('the description names every route and every field that is read', async () 
     '/v1/models/{id}',
     '/v1/quick',
     '/v1/responses',
+    '/v1/responses/{id}',
     '/v1/sessions',
     '/v1/sessions/{id}',
     '/v1/sessions/{id}/compact',
