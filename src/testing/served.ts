@@ -23,6 +23,8 @@ export async function serve(args: readonly string[]): Promise<Served> {
   const child = spawn(process.execPath, [MAIN, 'serve', '--port', '0', ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
   let log = ''
   const exit = new Promise<number | undefined>((resolve) => child.on('exit', (code) => resolve(code ?? undefined)))
+  // All that it and its processes said has been read by then.
+  const closed = new Promise<number | undefined>((resolve) => child.on('close', (code) => resolve(code ?? undefined)))
   const url = await new Promise<string>((resolve, reject) => {
     const read = (chunk: Buffer) => {
       log += chunk
@@ -32,7 +34,7 @@ export async function serve(args: readonly string[]): Promise<Served> {
     }
     child.stdout?.on('data', read)
     child.stderr?.on('data', read)
-    void exit.then((code) => reject(new Error(`the server ended with code ${code}: ${log.slice(-2000)}`)))
+    void closed.then((code) => reject(new Error(`the server ended with code ${code}: ${log.slice(-2000)}`)))
   })
   return { url, pid: child.pid as number, end: (signal) => end(child, signal, exit), log: () => log }
 }
