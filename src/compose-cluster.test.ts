@@ -215,18 +215,20 @@ describe.skipIf(!isBuilt)('several processes (needs npm run build)', () => {
     expect(passed).toBeLessThanOrEqual(LIMIT + 5)
   })
 
-  test('one that is killed breaks its own streams only, and is started again; all end with their owner', async () => {
+  test('one that is killed breaks its own streams only, and is started again; a drain lets streams end, and sessions go home after it; all end with their owner', async () => {
     const up = await stub()
+    const [one, two] = (await mocks(2)) as [MockUpstream, MockUpstream]
     const count = 8
     const held: (() => void)[] = []
-    up.answer = (_request, response) => {
+    const holding: StubUpstream['answer'] = (_request, response) => {
       beginStream(response)
       response.write(ROLE + chunk({ content: 'one ' }))
       held.push(() => {
         response.end(`${chunk({ content: 'two' })}${chunk({}, 'stop')}data: [DONE]\n\n`)
       })
     }
-    const { pid } = await open(2, [up.url])
+    up.answer = holding
+    const { pid } = await open(2, [one.url, two.url, up.url])
     const body = { model: 'm', stream: true, messages: [{ role: 'user', content: 'x' }] }
     const streams = Array.from({ length: count }, (_, i) =>
       call('POST', '/v1/chat/completions', { body, session: `s${i}` }).catch(() => 'reset' as const),
@@ -263,38 +265,27 @@ describe.skipIf(!isBuilt)('several processes (needs npm run build)', () => {
     await everywhere(2, async () => (await call('GET', '/ready')).status === 200)
     // Nothing of the one that died counts as under way.
     await everywhere(2, async () => (await call('GET', pathOf(up.url))).text.includes('"in_flight":0'))
-    const after = childrenOf(pid)
-    await served?.end('SIGKILL')
-    await until(() => after.every((child) => !isRunning(child)))
-  })
 
-  test('a drain lets streams end, in all of them; sessions go home when they are started again', async () => {
-    const up = await stub()
-    const held: (() => void)[] = []
-    up.answer = (_request, response) => {
-      beginStream(response)
-      response.write(ROLE + chunk({ content: 'one ' }))
-      held.push(() => {
-        response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`)
-      })
-    }
-    const [one, two] = (await mocks(2)) as [MockUpstream, MockUpstream]
-    await open(2, [one.url, two.url, up.url])
+    held.length = 0
+    up.answer = holding
     const homes: (string | undefined)[] = []
     for (let session = 0; session < 6; session++) homes.push((await converse(session, 2, true)).map(memberOf)[1])
-    const body = { model: 'm', stream: true, messages: [{ role: 'user', content: 'x' }] }
-    const streams = Array.from({ length: 4 }, () => call('POST', '/v1/chat/completions', { body }))
+    const drained = Array.from({ length: 4 }, () => call('POST', '/v1/chat/completions', { body }))
     await until(() => held.length === 4)
     const ended = served?.end('SIGTERM')
     await until(() => served?.log().includes('draining') === true)
     for (const release of held) release()
-    for (const { text } of await Promise.all(streams)) expect(text.endsWith('data: [DONE]\n\n')).toBe(true)
+    for (const { text } of await Promise.all(drained)) expect(text.endsWith('data: [DONE]\n\n')).toBe(true)
     expect(await ended).toBe(0)
-    await open(2, [one.url, two.url])
+    const again = await open(2, [one.url, two.url])
     for (const [session, home] of homes.entries()) {
       const [route] = await converse(session, 1, true)
       expect(memberOf(route as string)).toBe(home)
     }
+    const after = childrenOf(again.pid)
+    expect(after).toHaveLength(2)
+    await again.end('SIGKILL')
+    await until(() => after.every((child) => !isRunning(child)))
   })
 
   test.skipIf(!hasRedis)('they share with other machines through redis (needs redis-server on the PATH)', async () => {
