@@ -9,6 +9,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { basename, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { ModelManifest } from './contract.js'
 import { weightsDigest } from './digest.js'
 import { Gguf, type GgufValue } from './gguf.js'
@@ -27,6 +28,9 @@ const FORMS: readonly AttentionForm[] = ['prefill', 'decode', 'split']
 
 /** Rounds of losing the final name to another process before the import gives up. */
 const ATTEMPTS = 5
+/** Ten seconds in all: as long as another one may take between moving away and publishing. */
+const READS = 200
+const READ_MS = 50
 
 /** What prompt/ makes of the tokenizer in a GGUF's metadata; both throw where they cannot. */
 export interface TokenizerExport {
@@ -166,15 +170,18 @@ function exportTokenizer<T>(path: string, make: () => T): T {
 
 /** Gives the build its final name, unless another process was faster: then its folder is as good. */
 async function publish(building: string, directory: string, digest: string): Promise<ModelManifest> {
+  let isOurs = false
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     try {
       await rename(building, directory)
+      isOurs = true
       await flushFolder(join(directory, '..'))
     } catch (error) {
       if (!isTaken(error)) throw error
     }
-    const manifest = await readFinished(directory, digest)
+    const manifest = isOurs ? await readAgain(directory, digest) : await readFinished(directory, digest)
     if (manifest !== undefined) return manifest
+    if (isOurs) break
     // What lies there is stale or torn. It is moved away in one step, so that nobody meets it half deleted.
     const stale = `${building}-stale`
     await rename(directory, stale).catch((error: unknown) => {
@@ -183,6 +190,19 @@ async function publish(building: string, directory: string, digest: string): Pro
     await rm(stale, { recursive: true, force: true })
   }
   throw new Error(`${directory} is replaced by other processes faster than it can be written`)
+}
+
+/**
+ * What was just published: another process that met the torn folder before it may take it for that, move it away, and put
+ * its own there, which is as good.
+ */
+async function readAgain(directory: string, digest: string): Promise<ModelManifest | undefined> {
+  for (let attempt = 0; attempt < READS; attempt++) {
+    const manifest = await readFinished(directory, digest)
+    if (manifest !== undefined) return manifest
+    await sleep(READ_MS)
+  }
+  return undefined
 }
 
 /** The manifest, where the folder is of this importer and its files have the sizes that it names. */
