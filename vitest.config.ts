@@ -1,14 +1,14 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
-// Two workers fit the two cores that CI has; the real model's tests take most of a minute each. scripts/summary.mjs reads
+// Three workers for the two cores that CI has: tests of whole programs wait as much as they work. scripts/summary.mjs reads
 // the JSON report.
 export default defineConfig({
   // What examples import, as it stands in src/ and not as it was built.
   resolve: { alias: { 'refrain/client': fileURLToPath(new URL('src/client/index.ts', import.meta.url)) } },
   test: {
     include: ['src/**/*.test.ts'],
-    maxWorkers: 2,
+    maxWorkers: 3,
     testTimeout: 60_000,
     hookTimeout: 120_000,
     pool: 'forks',
