@@ -1,14 +1,14 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
-// Three workers for the two cores that CI has: tests of whole programs wait as much as they work. scripts/summary.mjs reads
+// Two workers fit the two cores that CI has; with three, tests that start programs run into their limits. scripts/summary.mjs reads
 // the JSON report.
 export default defineConfig({
   // What examples import, as it stands in src/ and not as it was built.
   resolve: { alias: { 'refrain/client': fileURLToPath(new URL('src/client/index.ts', import.meta.url)) } },
   test: {
     include: ['src/**/*.test.ts'],
-    maxWorkers: 3,
+    maxWorkers: 2,
     testTimeout: 60_000,
     hookTimeout: 120_000,
     pool: 'forks',
