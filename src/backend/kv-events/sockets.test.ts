@@ -16,6 +16,18 @@ const number = (seq: number) => {
   return bytes
 }
 
+/** What `make` gives, tried again while it throws, two seconds at most. */
+async function patiently<T>(make: () => Promise<T>): Promise<T> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await make()
+    } catch (error) {
+      if (tries === 100) throw error
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+  }
+}
+
 /** An engine's end of the protocol. `shape`: whether replies carry the topic. */
 class Engine {
   readonly batches: Buffer[] = []
@@ -148,7 +160,8 @@ describe('over sockets', () => {
     const endpoint = probe.lastEndpoint as string
     probe.close()
     const events = { endpoint, topic: '', bind: true, ranks: 1, aliases: 1000 }
-    const follower = await followMember({ member: 'm', events }, { sink: index })
+    // A closed socket lets go of its port a moment later.
+    const follower = await patiently(() => followMember({ member: 'm', events }, { sink: index }))
     closing.push(() => follower.close())
     const pub = new Publisher({ linger: 0 })
     closing.push(() => pub.close())
