@@ -9,6 +9,8 @@ export default defineConfig({
   test: {
     include: ['src/**/*.test.ts'],
     maxWorkers: 2,
+    // Tests that start programs share the cores with whatever else runs: what fails twice has failed.
+    retry: 1,
     testTimeout: 60_000,
     hookTimeout: 120_000,
     pool: 'forks',
