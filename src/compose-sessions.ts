@@ -4,8 +4,10 @@
 
 import type { Service } from './api/contract.js'
 import type { Backend } from './backend/backend.js'
+import type { EraseAsk } from './cache/contract.js'
 import { type Config, ConfigError } from './config.js'
 import { BLOCK_TOKENS, type BlockHash, type Root } from './core/block.js'
+import { RefrainError } from './core/errors.js'
 import { UsageError } from './core/usage-error.js'
 import type { TurnConcluded, TurnRecorder } from './explain/contract.js'
 import type { ChatRenderer } from './serve.js'
@@ -129,9 +131,7 @@ function portsOf(config: Config, parts: SessionParts): SessionPorts {
     countTokens: (name, text) => service().countTokens(model(name), text),
     saltOf,
     generate: (request, signal) => service().generate(request, signal),
-    async eraseBlocks(hashes: readonly BlockHash[]) {
-      await backend.cache?.erase({ hashes })
-    },
+    eraseBlocks: (hashes: readonly BlockHash[]) => eraseCached(backend.cache, { hashes }),
     async forget({ tenant, session }) {
       const whose = session === undefined ? { tenant } : { tenant, session }
       facts.forget(whose)
@@ -139,7 +139,7 @@ function portsOf(config: Config, parts: SessionParts): SessionPorts {
       explain?.forget(whose)
       await replies?.erase({ ...whose, tenant: saltOf(tenant) })
       // Of a whole tenant nothing that is cached may be left, whoever asked for it.
-      if (session === undefined) await backend.cache?.erase({ tenants: [parts.root({ salt: saltOf(tenant) })] })
+      if (session === undefined) await eraseCached(backend.cache, { tenants: [parts.root({ salt: saltOf(tenant) })] })
     },
     async revoked({ tenant, session }) {
       facts.forget({ tenant, session })
@@ -147,4 +147,12 @@ function portsOf(config: Config, parts: SessionParts): SessionPorts {
       await replies?.erase({ tenant: saltOf(tenant), session })
     },
   }
+}
+
+/** @throws RefrainError `storage_failed` where something of it may still be read: nobody is told that it is gone before it is. */
+export async function eraseCached(cache: Backend['cache'], ask: EraseAsk): Promise<void> {
+  const erased = await cache?.erase(ask)
+  if (erased === undefined || erased.complete) return
+  const message = 'cached blocks of it are still in use, or the disk cannot be overwritten: ask again'
+  throw new RefrainError('storage_failed', message)
 }

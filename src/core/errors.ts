@@ -52,7 +52,7 @@ export const ERRORS = {
   storage_failed: {
     status: 503,
     retryable: true,
-    sentence: 'The session log cannot be written, or is full; nothing of it was kept.',
+    sentence: 'The session log cannot be written, or is full, or cached blocks cannot be erased now.',
   },
   log_damaged: { status: 500, retryable: false, sentence: 'What the session log holds there is not what was written.' },
   model_not_found: { status: 404, retryable: false, sentence: 'No model has that name, and no alias matches it.' },
