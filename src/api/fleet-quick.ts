@@ -1,15 +1,16 @@
 // POST /v1/quick in fleet mode: the questions are read and checked as they are before an engine of our own, and the chat
 // goes on as the bytes that came, with one question behind it. Invariant: messages and tools keep their very text.
 
+import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../core/clock.js'
-import { ClientGone, Tally } from './answer.js'
 import { readBody } from './body.js'
 import { type BodyMember, BodyScan, ROLES } from './body-scan.js'
-import type { FleetQuick, Forward, ForwardUsage, QuickForward } from './contract.js'
-import { wireResult } from './dialect/quick-result.js'
+import type { FleetQuick, Forward, QuickForward } from './contract.js'
+import { type Calling, countedCall } from './counted-call.js'
+import { wireResult, wireUsage } from './dialect/quick-result.js'
 import { type AskingOptions, askedOf } from './forward-asked.js'
-import { type Active, nameIgnored, settle, tellBegun } from './generate-route.js'
+import { type Active, nameIgnored } from './generate-route.js'
 import { decodeQuick, quickSchema } from './quick-routes.js'
 import type { Route } from './route.js'
 
@@ -36,71 +37,35 @@ export function fleetQuickRoutes(options: FleetQuickOptions, active: Active): Ro
 async function ask(
   request: FastifyRequest,
   reply: FastifyReply,
-  { options, active }: { readonly options: FleetQuickOptions; readonly active: Active },
+  calling: Calling & { readonly options: FleetQuickOptions },
 ) {
-  const stop = new AbortController()
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) stop.abort(new ClientGone())
-  })
-  const tally = new Tally()
-  let failure: unknown
-  let model = ''
-  active.add(stop)
-  tellBegun(request, options.clock)
-  try {
+  const { options } = calling
+  return countedCall(request, reply, calling, async (call) => {
+    const { tally } = call
     const raw = readBody(request.body)
+    const { id, tenant } = request
     const { limits } = options
-    const envelope = {
-      id: request.id,
-      tenant: request.tenant,
-      session: undefined,
-      priority: 'auxiliary',
-      limits,
-    } as const
-    const decoded = decodeQuick(raw, envelope)
+    const decoded = decodeQuick(raw, { id, tenant, session: undefined, priority: 'auxiliary', limits })
     nameIgnored(decoded, reply)
     const quick = forwardOf(request, decoded.request.quick?.tasks ?? [], options)
-    model = quick.whole.query.model
-    request.session = quick.whole.query.session
-    const answered = await options.quick.ask(quick, (route) => reply.header('x-refrain-route', route), stop.signal)
+    const { model, session } = quick.whole.query
+    call.model = model
+    request.session = session
+    const answered = await options.quick.ask(quick, (route) => reply.header('x-refrain-route', route), call.signal)
+    // Attempts are told of a moment after their answers, and before the whole.
+    await setImmediate()
     if (answered.kind === 'whole') {
       const { status, headers, body } = answered.answer
       return reply.code(status).headers(headers).type('application/json; charset=utf-8').send(body)
     }
     const { results, usage } = answered
-    tally.quick = results
-    tally.promptTokens = usage.promptTokens
-    tally.completionTokens = usage.completionTokens
-    const { cachedTokens = 0 } = usage
-    tally.cache = { working: 0, memory: cachedTokens, disk: 0, computed: usage.promptTokens - cachedTokens }
-    return {
-      id: `quick-${request.id}`,
-      object: 'quick',
-      model,
-      results: results.map(wireResult),
-      usage: wireUsage(usage),
-    }
-  } catch (error) {
-    failure = error
-    if (!(error instanceof ClientGone)) throw error
-    reply.hijack()
-    return reply
-  } finally {
-    active.delete(stop)
-    // Its attempts are told of a moment later, and before it.
-    const tell = () => settle(request, { tally, model, failure, clock: options.clock })
-    if (failure === undefined) setImmediate(tell)
-    else tell()
-  }
-}
-
-function wireUsage({ promptTokens, completionTokens, cachedTokens }: ForwardUsage) {
-  return {
-    prompt_tokens: promptTokens,
-    completion_tokens: completionTokens,
-    total_tokens: promptTokens + completionTokens,
-    ...(cachedTokens !== undefined && { prompt_tokens_details: { cached_tokens: cachedTokens } }),
-  }
+    const { promptTokens, completionTokens, cachedTokens } = usage
+    const computed = promptTokens - (cachedTokens ?? 0)
+    tally.cache = { working: 0, memory: cachedTokens ?? 0, disk: 0, computed }
+    Object.assign(tally, { quick: results, promptTokens, completionTokens })
+    const told = wireUsage(promptTokens, completionTokens, cachedTokens)
+    return { id: `quick-${id}`, object: 'quick', model, results: results.map(wireResult), usage: told }
+  })
 }
 
 /** Members that are no part of a chat. */

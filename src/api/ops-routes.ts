@@ -5,13 +5,14 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Backend } from '../backend/backend.js'
 import { RefrainError } from '../core/errors.js'
 import { aliveRoutes, type Readiness } from './alive-routes.js'
-import { ClientGone, cacheHeader, Tally } from './answer.js'
+import { cacheHeader } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
+import { type Calling, countedCall } from './counted-call.js'
 import type { RawBody } from './dialect/contract.js'
 import { custom, type Field, invalid, kindOf, number, readFields, readingOf, schemaOf } from './dialect/fields.js'
 import { chatFields, decodeChat } from './dialect/openai-chat.js'
-import { type Active, envelopeOf, nameIgnored, settle, tellBegun } from './generate-route.js'
+import { type Active, envelopeOf, nameIgnored } from './generate-route.js'
 import type { Route } from './route.js'
 
 /** How long a warmed prefix stays when nothing is said; the shorter of the two that Anthropic's API offers. */
@@ -87,46 +88,29 @@ function ttlOf(raw: RawBody, options: ApiOptions): number {
   throw invalid(path, `must be at most ${options.limits.pinMs} ms (limits.pinMs)`)
 }
 
-async function warm(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { options, active }: { readonly options: ApiOptions; readonly active: Active },
-) {
-  const raw = readBody(request.body)
-  const decoded = decodeChat(raw, envelopeOf(request, options, raw), Object.keys(warmFields))
-  const pinTtlMs = ttlOf(raw, options)
-  nameIgnored(decoded, reply)
-  const stop = new AbortController()
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) stop.abort(new ClientGone())
-  })
-  const tally = new Tally()
-  let failure: unknown
-  active.add(stop)
-  tellBegun(request, options.clock)
-  try {
+async function warm(request: FastifyRequest, reply: FastifyReply, calling: Calling & { readonly options: ApiOptions }) {
+  const { options } = calling
+  return countedCall(request, reply, calling, async (call) => {
+    const { tally } = call
+    const raw = readBody(request.body)
+    const decoded = decodeChat(raw, envelopeOf(request, options, raw), Object.keys(warmFields))
+    const pinTtlMs = ttlOf(raw, options)
+    nameIgnored(decoded, reply)
     const [asked] = decoded.requests
+    call.model = asked.model
     const aside = asked.logged && { logged: { aside: 'behind' as const } }
     const job = { ...asked, n: 1, maxTokens: 0, pinTtlMs, ...aside }
-    for await (const event of options.service.generate(job, stop.signal)) tally.add(event, options.clock)
-  } catch (error) {
-    failure = error
-    if (!(error instanceof ClientGone)) throw error
-    reply.hijack()
-    return reply
-  } finally {
-    active.delete(stop)
-    settle(request, { tally, model: decoded.requests[0].model, failure, clock: options.clock })
-  }
-  reply.header('x-refrain-cache', cacheHeader(tally.cache))
-  return {
-    id: request.id,
-    object: 'cache.warm',
-    tokens: tally.promptTokens,
-    blocks: await pinnedBlocks(request.id, options.fleet),
-    computed_tokens: tally.cache.computed,
-    expires_at: Math.floor((Date.now() + pinTtlMs) / 1000),
-  }
+    for await (const event of options.service.generate(job, call.signal)) tally.add(event, options.clock)
+    reply.header('x-refrain-cache', cacheHeader(tally.cache))
+    return {
+      id: request.id,
+      object: 'cache.warm',
+      tokens: tally.promptTokens,
+      blocks: await pinnedBlocks(request.id, options.fleet),
+      computed_tokens: tally.cache.computed,
+      expires_at: Math.floor((Date.now() + pinTtlMs) / 1000),
+    }
+  })
 }
 
 /** Blocks that the pin `id` really holds: none where the cache is off or had no room. */

@@ -3,9 +3,10 @@
 
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { GenerateRequest } from '../core/request.js'
-import { ClientGone, cacheHeader, Tally } from './answer.js'
+import { cacheHeader } from './answer.js'
 import { readBody } from './body.js'
 import type { ApiOptions } from './contract.js'
+import { type Calling, countedCall } from './counted-call.js'
 import { type Decoded, type Envelope, envelopeRequest, type RawBody } from './dialect/contract.js'
 import { readFields, readingOf, required, schemaOf, text, unsupported } from './dialect/fields.js'
 import { messages, tools } from './dialect/openai-messages.js'
@@ -15,7 +16,7 @@ import { thinkingFields, thinkingOf } from './dialect/openai-thinking.js'
 import { checkQuick, tasks } from './dialect/quick-field.js'
 import { wireResult, withAdded } from './dialect/quick-result.js'
 import { sessionFields } from './dialect/session-field.js'
-import { type Active, envelopeOf, nameIgnored, settle, tellBegun } from './generate-route.js'
+import { type Active, envelopeOf, nameIgnored } from './generate-route.js'
 import type { Route } from './route.js'
 
 const quickFields = {
@@ -72,41 +73,24 @@ export function decodeQuick(raw: RawBody, envelope: Envelope): Pick<Decoded, 'ig
   return { request, ignored: [...reading.ignored] }
 }
 
-async function ask(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { options, active }: { readonly options: ApiOptions; readonly active: Active },
-) {
-  const stop = new AbortController()
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) stop.abort(new ClientGone())
-  })
-  const tally = new Tally()
-  let [failure, model]: [unknown, string] = [undefined, '']
-  let usage: object | undefined
-  active.add(stop)
-  tellBegun(request, options.clock)
-  try {
+async function ask(request: FastifyRequest, reply: FastifyReply, calling: Calling & { readonly options: ApiOptions }) {
+  const { options } = calling
+  return countedCall(request, reply, calling, async (call) => {
+    const { tally } = call
     const raw = readBody(request.body)
     const envelope = envelopeOf(request, options, raw)
     request.session = envelope.session
     const isSaid = request.headers['x-refrain-priority'] !== undefined
     const decoded = decodeQuick(raw, isSaid ? envelope : { ...envelope, priority: 'auxiliary' })
-    model = options.service.resolve(decoded.request.model || undefined).name
+    const { name: model } = options.service.resolve(decoded.request.model || undefined)
+    call.model = model
     nameIgnored(decoded, reply)
-    for await (const event of options.service.generate(decoded.request, stop.signal)) {
+    let usage: object | undefined
+    for await (const event of options.service.generate(decoded.request, call.signal)) {
       tally.add(event, options.clock)
       if (event.type === 'finish') usage = usageOf(withAdded(event, tally.quick), 0)
     }
-  } catch (error) {
-    failure = error
-    if (!(error instanceof ClientGone)) throw error
-    reply.hijack()
-    return reply
-  } finally {
-    active.delete(stop)
-    settle(request, { tally, model, failure, clock: options.clock })
-  }
-  reply.header('x-refrain-cache', cacheHeader(tally.cache))
-  return { id: `quick-${request.id}`, object: 'quick', model, results: tally.quick.map(wireResult), usage }
+    reply.header('x-refrain-cache', cacheHeader(tally.cache))
+    return { id: `quick-${request.id}`, object: 'quick', model, results: tally.quick.map(wireResult), usage }
+  })
 }

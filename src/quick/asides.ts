@@ -4,7 +4,7 @@
 
 import { RefrainError } from '../core/errors.js'
 import type { Aside, QuickResult, QuickTask } from '../core/quick.js'
-import type { QuickCatalogue } from './catalogue.js'
+import { listed, type QuickCatalogue } from './catalogue.js'
 
 /** One question. */
 export interface AsideQuestion {
@@ -150,10 +150,4 @@ function parsed(text: string): unknown {
   } catch {
     return undefined
   }
-}
-
-/** `a, b or c`. */
-function listed(choices: readonly string[] = []): string {
-  if (choices.length < 2) return choices.join('')
-  return `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`
 }

@@ -76,3 +76,9 @@ export function catalogueOf(own: Readonly<Partial<Record<NamedTask, CardTask>>> 
   })
   return Object.fromEntries(entries) as QuickCatalogue
 }
+
+/** What `{choices}` stands for: `a, b or c`. */
+export function listed(choices: readonly string[] = []): string {
+  if (choices.length < 2) return choices.join('')
+  return `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`
+}

@@ -5,7 +5,7 @@
 import { type ErrorCode, RefrainError } from '../core/errors.js'
 import type { BranchForm, BranchPlan, QuickAsk, QuickTask } from '../core/quick.js'
 import type { ModelFormats, Tokenizer } from '../prompt/contract.js'
-import type { QuickCatalogue, TaskEntry } from './catalogue.js'
+import { listed, type QuickCatalogue, type TaskEntry } from './catalogue.js'
 import { choiceTrie } from './choice-trie.js'
 import { ForkTexts, type TextParts } from './fork-text.js'
 
@@ -95,10 +95,4 @@ function trieOf(choices: readonly string[], { path }: QuickTask, tokenizer: Toke
     const message = `'${path}.choices' cannot be told apart by this model's tokens: ${(cause as Error).message}`
     throw new RefrainError('invalid_request', message, { param: `${path}.choices`, cause })
   }
-}
-
-/** `a, b or c`. */
-function listed(choices: readonly string[] = []): string {
-  if (choices.length < 2) return choices.join('')
-  return `${choices.slice(0, -1).join(', ')} or ${choices.at(-1)}`
 }

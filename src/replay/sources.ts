@@ -1,17 +1,16 @@
 // Trace files of any kind as one plan. Invariant: files with texts and files with names of blocks are not mixed, since they
 // are not sent in the same way.
 
-import { existsSync, statSync } from 'node:fs'
-import { readdir, readFile } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { readFile } from 'node:fs/promises'
+import { basename } from 'node:path'
 import { UsageError } from '../core/usage-error.js'
-import { readTraces } from '../trace/read-trace.js'
+import { readTraces, traceFiles } from '../trace/read-trace.js'
 import { type Conversations, isConversation, readConversations } from './conversations.js'
 import { type Plan, type PlanOptions, planBlocks, planConversations } from './plan.js'
 
 /** @throws UsageError naming the file, and the line where one is broken. */
 export async function readPlan(paths: readonly string[], options: PlanOptions): Promise<Plan> {
-  const files = (await Promise.all(paths.map(filesOf))).flat()
+  const files = (await Promise.all(paths.map(traceFiles))).flat()
   const conversations: Conversations[] = []
   for (const file of files) {
     const text = await readFile(file, 'utf8')
@@ -43,16 +42,6 @@ function nonEmpty(plan: Plan): Plan {
   throw new UsageError(
     `${plan.name}: there is no request in it${long > 0 ? `: ${long} are longer than --max-prompt` : ''}`,
   )
-}
-
-async function filesOf(path: string): Promise<string[]> {
-  if (!existsSync(path)) throw new UsageError(`there is no trace ${path}`)
-  if (!statSync(path).isDirectory()) return [path]
-  const names = await readdir(path)
-  return names
-    .filter((name) => /\.jsonl?$/.test(name))
-    .sort()
-    .map((name) => join(path, name))
 }
 
 /** Undefined: not JSON. */

@@ -11,7 +11,7 @@ import { mergeTraces, type Trace } from './trace.js'
 
 /** All of `paths` (files, and folders of .json and .jsonl files) as one trace. @throws UsageError. */
 export async function readTraces(paths: readonly string[]): Promise<Trace> {
-  const files = (await Promise.all(paths.map(filesOf))).flat()
+  const files = (await Promise.all(paths.map(traceFiles))).flat()
   if (files.length === 0) throw new UsageError('there is no trace: give .json or .jsonl files, or folders of them')
   /** Traces whose names mean the same, by recording. */
   const together = new Map<string, Trace[]>()
@@ -38,7 +38,8 @@ function joined(name: string, traces: readonly Trace[]): Trace {
   return { ...first!, name: `${name}, ${traces.length} sessions`, requests }
 }
 
-async function filesOf(path: string): Promise<string[]> {
+/** A file itself, or the traces of a folder, by name. @throws UsageError where there is nothing. */
+export async function traceFiles(path: string): Promise<string[]> {
   if (!existsSync(path)) throw new UsageError(`there is no trace ${path}`)
   if (!statSync(path).isDirectory()) return [path]
   const names = await readdir(path)

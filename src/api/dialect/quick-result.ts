@@ -52,7 +52,8 @@ function addedUsage(results: readonly QuickResult[]) {
   return wireUsage(promptTokens, completionTokens)
 }
 
-function wireUsage(promptTokens: number, completionTokens: number, cachedTokens?: number) {
+/** As Chat Completions writes it. `cachedTokens`: absent where nobody says. */
+export function wireUsage(promptTokens: number, completionTokens: number, cachedTokens?: number) {
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
