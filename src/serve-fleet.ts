@@ -392,7 +392,14 @@ function checkOwn({ body }: Forward, { id, facts }: Remote): void {
     const text = `'${key}' cannot be honoured: the backend ${id} is no Refrain`
     throw new RefrainError('unsupported_parameter', text, { param: key })
   }
+  // Other servers have members of that name too; an id of ours means that the history is left out.
+  if (!LOGGED.test(body.member('session') ?? '')) return
+  const text = `'session' cannot be honoured: sessions are logged by a Refrain alone, and the backend ${id} is none`
+  throw new RefrainError('unsupported_parameter', text, { param: 'session' })
 }
+
+/** The id of a logged session, as JSON. */
+const LOGGED = /^"ses_[0-9a-f]{32}"$/
 
 /** That a backend refuses the key of our config is nothing that a client could mend. @throws RefrainError */
 function checkKey(status: number, { id, options }: Remote): void {
