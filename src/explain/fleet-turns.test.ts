@@ -11,7 +11,7 @@ const me = { name: 'default', admin: false }
 const TOKENS = 200
 
 class House {
-  readonly turns = createFleetTurns({ turns: 8, sessions: 20, memoryBytes: 0, keepText: false })
+  readonly turns = createFleetTurns({ turns: 8, sessions: 20, memoryBytes: 40_000, keepText: false })
   readonly heard: string[] = []
   readonly router = this.turns.over({
     place: () => undefined as never,
@@ -197,8 +197,27 @@ test('tenants see their own, admins all; what is kept is bounded', () => {
   for (let i = 0; i < 50; i++) house.turn(['u1'], 0, { session: `s${i}` })
   expect(house.turns.sessions(me)).toHaveLength(20)
   for (let i = 0; i < 50; i++) house.turn(['u1', `u${i}`], 0, { session: 's49' })
+  expect(house.turns.sessions(me).length).toBeGreaterThan(15)
   expect(house.turns.turns(me, 's49')).toHaveLength(8)
   expect(house.turns.session(me, 's49')?.turns).toBe(51)
+})
+
+test('what is kept of a tenant is bounded in bytes, and that of another stays', () => {
+  const house = new House()
+  house.turn(['u1'], 0, { session: 'theirs', tenant: 'other' })
+  const long = Array.from({ length: 400 }, (_, i) => `u${i}`)
+  for (let i = 0; i < 10; i++) house.turn(long, 0, { session: `s${i}` })
+  // 17,800 bytes each, about: two fit into 40,000.
+  expect(
+    house.turns
+      .sessions(me)
+      .map(({ session }) => session)
+      .sort(),
+  ).toEqual(['s8', 's9'])
+  expect(house.turns.sessions({ name: 'other', admin: false })).toHaveLength(1)
+  // One that is too large by itself is kept all the same: it runs.
+  house.turn([...long, ...long, ...long], 0, { session: 'large' })
+  expect(house.turns.sessions(me).map(({ session }) => session)).toEqual(['large'])
 })
 
 test('compares two answers by their ids', () => {

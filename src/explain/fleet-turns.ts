@@ -46,10 +46,16 @@ interface Session {
   reusedTokens: number
   missedTokens: number
   compared: number
+  /** What it is accounted for. */
+  bytes: number
   /** Place of a change -> how often. */
   readonly changes: Map<string, { readonly reason: Reason; readonly at: number; changed: number }>
 }
 
+/** Of a session, of one of its turns, and of a segment of its last prompt, about. */
+const SESSION_BYTES = 1000
+const TURN_BYTES = 800
+const SEGMENT_BYTES = 40
 /** Sessions without a key are found by segments; of one tenant. */
 const FOLLOWED = 50_000
 /** Places that are counted. */
@@ -60,6 +66,8 @@ class Turns implements FleetTurns {
   readonly #options: ExplainOptions
   /** By tenant, then key; least recently used first. */
   readonly #tenants = new Map<string, Map<string, Session>>()
+  /** Of all that is kept of a tenant. */
+  readonly #bytes = new Map<string, number>()
   /** Tenant, salt and segment hash -> session's key. */
   readonly #followed = new Map<string, string>()
   readonly #running = new Map<string, { readonly session: Session; readonly turn: Turn }>()
@@ -114,6 +122,7 @@ class Turns implements FleetTurns {
     session.turns.push(turn)
     if (session.turns.length > this.#options.turns) session.turns.shift()
     if (isMain(turn)) session.last = turn
+    this.#account(session)
     this.#running.set(runningKey(query), { session, turn })
   }
 
@@ -154,10 +163,26 @@ class Turns implements FleetTurns {
     const session = sessions.get(key) ?? freshSession(key, tenant, named === undefined)
     sessions.delete(key)
     sessions.set(key, session)
-    const [oldest] = sessions.keys()
-    if (sessions.size > this.#options.sessions && oldest !== undefined) sessions.delete(oldest)
     if (named === undefined) this.#lead(query, key, segments)
     return session
+  }
+
+  /** `session` has grown; others of its tenant make room for it. */
+  #account(session: Session): void {
+    const { tenant } = session
+    const sessions = this.#tenants.get(tenant) as Map<string, Session>
+    const segments = session.last?.segments?.hashes.length ?? 0
+    const bytes = SESSION_BYTES + session.turns.length * TURN_BYTES + segments * SEGMENT_BYTES
+    let all = (this.#bytes.get(tenant) ?? 0) + bytes - session.bytes
+    session.bytes = bytes
+    for (const [key, oldest] of sessions) {
+      const fits = sessions.size <= this.#options.sessions && all <= this.#options.memoryBytes
+      if (fits || oldest === session) break
+      sessions.delete(key)
+      all -= oldest.bytes
+      oldest.bytes = 0
+    }
+    this.#bytes.set(tenant, all)
   }
 
   /** The session that said the most of this before; a head alone is shared by many. */
@@ -286,7 +311,7 @@ function placeKey({ tenant, salt }: RouteQuery, hash: string): string {
 }
 
 function freshSession(key: string, tenant: string, byContent: boolean): Session {
-  const counts = { count: 0, promptTokens: 0, reusedTokens: 0, missedTokens: 0, compared: 0 }
+  const counts = { bytes: 0, count: 0, promptTokens: 0, reusedTokens: 0, missedTokens: 0, compared: 0 }
   return { key, tenant, byContent, turns: [], last: undefined, ...counts, changes: new Map() }
 }
 
