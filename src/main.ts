@@ -135,7 +135,13 @@ async function serveOwned(): Promise<void> {
   const program = await composeFleet(config, { owner, onStop: end, warm: true })
   process.on('SIGTERM', () => end())
   process.on('SIGINT', () => undefined)
-  await program.start()
+  try {
+    await program.start()
+  } catch (error) {
+    // It asked an owner that has ended, and said why.
+    if (!process.connected || (error as NodeJS.ErrnoException).code === 'EPIPE') process.exit(EXIT.fault)
+    throw error
+  }
 }
 
 /** The first signal drains, the second ends at once. */

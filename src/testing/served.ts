@@ -22,7 +22,6 @@ export interface Served {
 export async function serve(args: readonly string[]): Promise<Served> {
   const child = spawn(process.execPath, [MAIN, 'serve', '--port', '0', ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
   let log = ''
-  let said = ''
   const exit = new Promise<number | undefined>((resolve) => child.on('exit', (code) => resolve(code ?? undefined)))
   // All that it and its processes said has been read by then.
   const closed = new Promise<number | undefined>((resolve) => child.on('close', (code) => resolve(code ?? undefined)))
@@ -34,15 +33,16 @@ export async function serve(args: readonly string[]): Promise<Served> {
       if (found?.[1] !== undefined) resolve(found[1])
     }
     child.stdout?.on('data', read)
-    child.stderr?.on('data', (chunk: Buffer) => {
-      said += chunk
-      read(chunk)
-    })
-    // Its last words stand on stderr, before or behind the long lines of the log.
-    const words = () => `${log.slice(-2000)}\n${said.slice(-2000)}`
-    void closed.then((code) => reject(new Error(`the server ended with code ${code}: ${words()}`)))
+    child.stderr?.on('data', read)
+    void closed.then((code) => reject(new Error(`the server ended with code ${code}: ${wordsIn(log)}`)))
   })
   return { url, pid: child.pid as number, end: (signal) => end(child, signal, exit), log: () => log }
+}
+
+/** What it said beside its log, whose lines may come behind it, and the last of those. */
+function wordsIn(log: string): string {
+  const lines = log.split('\n')
+  return [...lines.filter((line) => !line.startsWith('{')), log.slice(-2000)].join('\n')
 }
 
 function end(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL', exit: Promise<number | undefined>) {
