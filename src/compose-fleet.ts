@@ -78,6 +78,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       sharing.peers?.emptied(id)
       slots?.emptied(id)
     },
+    onCircuit: (id, nth) => sharing.peers?.circuit(id, nth),
     ...(owner ? { onTurned: (id) => owner.turned(id) } : { drains: openDrains(config) }),
   })
   const knowledge = createKnowledge(config, {
@@ -92,6 +93,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     books: () => router.books,
     limits: () => quotas?.shared,
     freed: () => room.look(),
+    circuits: fleet,
   })
   const { peers, store } = sharing
   const router: SharedRouter = createFleetRouter(config.router, {

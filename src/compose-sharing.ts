@@ -22,7 +22,7 @@ export interface Sharing {
   close(): Promise<void>
 }
 
-export type SharingParts = Pick<PeersParts, 'clock' | 'books' | 'limits' | 'freed'> & {
+export type SharingParts = Pick<PeersParts, 'clock' | 'books' | 'limits' | 'freed' | 'circuits'> & {
   readonly owner: OwnerLink | undefined
 }
 
@@ -120,12 +120,13 @@ async function withShared(config: Config, parts: SharingParts & { readonly log: 
   }
 }
 
-function peersParts({ clock, books, limits, freed }: SharingParts): Omit<PeersParts, 'wire'> {
+function peersParts({ clock, books, limits, freed, circuits }: SharingParts): Omit<PeersParts, 'wire'> {
   return {
     clock,
     books,
     ...(limits !== undefined && { limits }),
     ...(freed !== undefined && { freed }),
+    ...(circuits !== undefined && { circuits }),
   }
 }
 

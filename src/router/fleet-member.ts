@@ -13,7 +13,10 @@ import { OthersQueue } from './others-queue.js'
 export interface FleetMemberParts {
   readonly health: HealthOptions
   readonly clock: Clock
-  readonly fleet: Pick<FleetParts, 'knowledgeOf' | 'viewOf' | 'waitingAt' | 'onEmptied' | 'isQuiet' | 'onTurned'>
+  readonly fleet: Pick<
+    FleetParts,
+    'knowledgeOf' | 'viewOf' | 'waitingAt' | 'onEmptied' | 'isQuiet' | 'onTurned' | 'onCircuit'
+  >
 }
 
 const RATES: MemberRates = {
@@ -96,6 +99,11 @@ export class FleetMember implements Member {
     return this.#health.why
   }
 
+  /** How often its circuit has opened since it closed last, where it is open; else 0. */
+  get trips(): number {
+    return this.#health.isOpen(this.#now()) ? this.#health.trips : 0
+  }
+
   get weight(): number {
     return this.#health.weight(this.#now)
   }
@@ -145,13 +153,13 @@ export class FleetMember implements Member {
     if (ending.kind === 'fault') {
       const { fault } = ending
       if (fault.code === 'LOST') return
-      if (!fault.sent) this.#fell(this.#health.unreachable(silenceOf(fault), now))
+      if (!fault.sent) this.#silent((health) => health.unreachable(silenceOf(fault), now))
       else if (!ending.stale) this.#opened(this.#health.failed(fault.message, now))
       // Whether its process is there is known in a moment.
       this.#probeNow()
     } else if (ending.kind === 'whole' && ending.status >= 500 && ending.status !== 503) {
       this.#opened(this.#health.failed(`it answers ${ending.status}`, now))
-    } else this.#health.succeeded()
+    } else if (this.#health.succeeded()) this.#parts.fleet.onCircuit?.(this.id, 0)
   }
 
   /** Asks it once, and nothing more. @throws RemoteFault where it does not answer. */
@@ -189,7 +197,7 @@ export class FleetMember implements Member {
       }
     } catch (error) {
       if (!isFault(error)) throw error
-      if (!this.#gone) this.#fell(this.#health.silent(silenceOf(error), this.#parts.clock.now()))
+      if (!this.#gone) this.#silent((health) => health.silent(silenceOf(error), this.#parts.clock.now()))
     } finally {
       this.#probing = undefined
     }
@@ -236,6 +244,13 @@ export class FleetMember implements Member {
     this.#parts.fleet.onTurned?.(this.id)
   }
 
+  #silent(hear: (health: Health) => boolean): void {
+    const { trips } = this.#health
+    this.#fell(hear(this.#health))
+    // Its process is gone, and with it what was held against it.
+    if (trips > 0 && this.#health.trips === 0) this.#parts.fleet.onCircuit?.(this.id, 0)
+  }
+
   #fell(isNew: boolean): void {
     if (isNew || (this.#health.state === 'starting' && !this.#wasTold)) this.#tell()
     if (!isNew) return
@@ -246,7 +261,19 @@ export class FleetMember implements Member {
 
   /** What waits there may still be answered. */
   #opened(isNew: boolean): void {
-    if (isNew) this.#tell()
+    if (!isNew) return
+    this.#tell()
+    this.#parts.fleet.onCircuit?.(this.id, this.#health.trips)
+  }
+
+  /** Another router's circuit opened, the `nth` time; 0: it closed. */
+  turnCircuit(nth: number): void {
+    if (nth > 0) {
+      if (this.#health.opened(nth, this.#now())) this.#tell()
+      return
+    }
+    this.#health.closed()
+    if (this.#health.state !== 'up') this.#probeNow()
   }
 
   #tell(): void {

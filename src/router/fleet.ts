@@ -28,6 +28,8 @@ export interface FleetParts {
   onEmptied?(id: string): void
   /** It went up or down: others that use it may look for themselves. */
   onTurned?(id: string): void
+  /** Its circuit opened, the `nth` time since it closed last; 0: it closed. */
+  onCircuit?(id: string, nth: number): void
 }
 
 /** Ids of drained members, where they outlive the process; drained-ids.ts is one. */
@@ -151,6 +153,16 @@ export class Fleet {
   /** Asks a member at once how it is; unknown ones are passed over. */
   look(id: string): void {
     if (this.#running) this.#members.get(id)?.look()
+  }
+
+  /** Members whose circuits are open, and how often each has opened since it closed last. */
+  circuits(): (readonly [id: string, nth: number])[] {
+    return this.#list.filter(({ trips }) => trips > 0).map(({ id, trips }) => [id, trips] as const)
+  }
+
+  /** Another router's circuit opened, the `nth` time, or closed (0); unknown ids are passed over. */
+  turnCircuit(id: string, nth: number): void {
+    this.#members.get(id)?.turnCircuit(nth)
   }
 
   /**

@@ -64,6 +64,16 @@ export class Health {
     return this.#wasRefused
   }
 
+  /** How often its circuit has opened since it closed last. */
+  get trips(): number {
+    return this.#trips
+  }
+
+  /** Whether its circuit is open. */
+  isOpen(now: number): boolean {
+    return now < this.#openUntil
+  }
+
   weight(now: () => number): number {
     if (this.#backAt === undefined) return 1
     const share = (now() - this.#backAt) / this.#options.slowStartMs
@@ -99,22 +109,46 @@ export class Health {
     return this.#down({ refused, why }, now)
   }
 
-  /** A request was answered, if only with a refusal of what it asked. */
-  succeeded(): void {
+  /** A request was answered, if only with a refusal of what it asked. True: its circuit closes with that. */
+  succeeded(): boolean {
+    const closes = this.#trips > 0 && this.#state === 'up'
     this.#failures = 0
     this.#trips = 0
+    return closes
   }
 
   /** A request failed by its fault, after it was sent. True: the circuit opens. */
   failed(why: string, now: number): boolean {
+    // It was sent before the circuit opened, and says nothing that is not known.
+    if (this.isOpen(now)) return false
     this.#failures++
-    const { breakerFailures, breakerMs } = this.#options
     // After a trip the first failure is enough: it had its chance.
-    if (this.#failures < (this.#trips > 0 ? 1 : breakerFailures)) return false
-    this.#openUntil = now + Math.min(LONGEST_OPEN_MS, breakerMs * 2 ** this.#trips)
+    if (this.#failures < (this.#trips > 0 ? 1 : this.#options.breakerFailures)) return false
+    this.#openUntil = now + this.#openMs(this.#trips)
     this.#trips++
     this.#failures = 0
     return this.#down({ refused: false, why: `the circuit is open: ${why}` }, now)
+  }
+
+  #openMs(trips: number): number {
+    return Math.min(LONGEST_OPEN_MS, this.#options.breakerMs * 2 ** trips)
+  }
+
+  /** Another router's circuit opened, the `nth` time since it closed. True: it is down now and was up. */
+  opened(nth: number, now: number): boolean {
+    const wasOpen = this.isOpen(now)
+    this.#openUntil = Math.max(this.#openUntil, now + this.#openMs(nth - 1))
+    this.#trips = Math.max(this.#trips, nth)
+    this.#failures = 0
+    return (
+      !wasOpen && this.#down({ refused: false, why: 'the circuit is open: requests of another router failed' }, now)
+    )
+  }
+
+  /** Another router's circuit closed: the next probe that is answered lets it in. */
+  closed(): void {
+    this.#openUntil = 0
+    this.#trips = 0
   }
 
   /** A request found nobody there. True: it is down now and was up. */

@@ -31,6 +31,8 @@ export type NewsItem =
   | { readonly kind: 'levels'; readonly levels: readonly Level[] }
   /** The teller has just come, and knows nothing of what is under way. */
   | { readonly kind: 'hello' }
+  /** The circuit of a member opened, the `nth` time since it closed last; 0: it closed. */
+  | { readonly kind: 'circuit'; readonly member: string; readonly nth: number }
   /** The teller, or the one that is named, is no more. */
   | { readonly kind: 'gone'; readonly origin: string | undefined }
 
@@ -104,6 +106,8 @@ function fieldsOf(item: Exclude<NewsItem, { kind: 'sent' }>): unknown[] {
       return ['l', item.levels]
     case 'hello':
       return ['h']
+    case 'circuit':
+      return ['o', item.member, item.nth]
     case 'gone':
       return item.origin === undefined ? ['g'] : ['g', item.origin]
   }
@@ -153,11 +157,14 @@ function parsed(text: string): unknown {
 }
 
 const MAX_NAME = 4096
+/** A circuit is open for half a minute long before. */
+const MAX_TRIPS = 1000
 const isName = (value: unknown): value is string => typeof value === 'string' && value.length <= MAX_NAME
 const isCount = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value) && value >= 0
 const isNumber = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value)
 const isNames = (value: unknown): value is string[] => Array.isArray(value) && value.every(isName)
 const isCounts = (value: unknown): value is number[] => Array.isArray(value) && value.every(isCount)
+const isTrips = (value: unknown): value is number => Number.isInteger(value) && isCount(value) && value <= MAX_TRIPS
 const isCountOrNull = (value: unknown) => value === null || isCount(value)
 const orUndefined = (value: unknown) => (value === null ? undefined : (value as number))
 
@@ -189,6 +196,8 @@ function readItem(value: unknown): NewsItem | undefined {
       return Array.isArray(a) && a.every(isLevel) ? { kind: 'levels', levels: a } : undefined
     case 'h':
       return { kind: 'hello' }
+    case 'o':
+      return isName(a) && isTrips(b) ? { kind: 'circuit', member: a, nth: b } : undefined
     case 'g':
       return a === undefined || isName(a) ? { kind: 'gone', origin: a } : undefined
     default:

@@ -17,6 +17,8 @@ interface Node {
   readonly peers: Peers
   readonly limits: OpenLimits
   readonly kept: SessionRecord[]
+  /** Circuits of which others told. */
+  readonly turned: [string, number][]
 }
 
 interface House {
@@ -62,6 +64,7 @@ function house(count: number, options: Partial<RouterOptions> = {}): House {
       origin: `router-${place}`,
       books: () => router.books,
       limits: () => limits.shared,
+      circuits: { circuits: () => [], turnCircuit: (member, nth) => void turned.push([member, nth]) },
       kept: (record) => kept.push(record),
     })
     const router = createFleetRouter(
@@ -76,7 +79,8 @@ function house(count: number, options: Partial<RouterOptions> = {}): House {
     const all = { requestsPerMinute: 6, tokensPerMinute: 0 }
     const limits = createTenantLimits({ all, own: new Map(), clock, told: (...took) => peers.took(...took) })
     const kept: SessionRecord[] = []
-    const node = { router, peers, limits, kept }
+    const turned: [string, number][] = []
+    const node = { router, peers, limits, kept, turned }
     made.nodes.push(node)
     peers.start()
     clock.advance(2 * SHARE_MS)
@@ -361,6 +365,11 @@ describe('batches', () => {
     late.peers.hear(newsText('elsewhere', ['["s",-1]', '7', '["?"]', item, '["e","x",1]']))
     expect(late.router.view(member).load.inFlight).toBe(2)
     expect(late.peers.counts.bad).toBe(4)
+    late.peers.hear(
+      newsText('elsewhere', ['["o","a",1.5]', '["o","a",1e9]', '["o","a",-1]', '["o",1,1]', '["o","a",2]']),
+    )
+    expect(late.turned).toEqual([['a', 2]])
+    expect(late.peers.counts.bad).toBe(8)
     for (const text of ['', '{', 'null', '[]', '["2","x",[]]', '["1",5,[]]', '["1","x",{}]']) two.peers.hear(text)
     expect(two.peers.counts.bad).toBe(7)
   })
@@ -368,7 +377,7 @@ describe('batches', () => {
   test('nothing that can be sent makes a router throw', () => {
     const place = house(1)
     const [one] = place.nodes as [Node]
-    const kinds = fc.constantFrom('s', 'f', 'e', 'r', 'x', 't', 'k', 'b', 'l', 'h', 'g', 'zz')
+    const kinds = fc.constantFrom('s', 'f', 'e', 'r', 'x', 't', 'k', 'b', 'l', 'h', 'o', 'g', 'zz')
     const simple = fc.oneof(fc.constantFrom('a', 'b', '', 'scope'), fc.integer(), fc.double(), fc.constant(null))
     const part = fc.oneof(simple, fc.array(simple, { maxLength: 5 }), fc.array(fc.array(simple), { maxLength: 3 }))
     fc.assert(

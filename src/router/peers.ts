@@ -22,12 +22,21 @@ export interface SharedLimits {
   lower(levels: readonly Level[]): void
 }
 
+/** Circuits of members, as those of others say that they are; see health.ts. */
+export interface SharedCircuits {
+  /** Those that are open, and how often each has opened since it closed last. */
+  circuits(): readonly (readonly [member: string, nth: number])[]
+  /** Another's opened, the `nth` time; 0: it closed. */
+  turnCircuit(member: string, nth: number): void
+}
+
 export interface PeersParts {
   readonly wire: NewsWire
   readonly clock: Clock
   /** Of this process's own router, which is made with its peers. */
   books(): SharedBooks
   limits?(): SharedLimits | undefined
+  readonly circuits?: SharedCircuits
   /** A member may have room again, by somebody else's request that is over. */
   freed?(): void
   /** A session of another's, for whoever keeps them. */
@@ -137,6 +146,11 @@ export class Peers implements RouterPeers {
   emptied(member: string): void {
     this.#emptiedAt.set(member, this.#parts.clock.now())
     this.#tell({ kind: 'emptied', member })
+  }
+
+  /** A member's circuit opened here, the `nth` time; 0: it closed. */
+  circuit(member: string, nth: number): void {
+    this.#tell({ kind: 'circuit', member, nth })
   }
 
   took(tenant: string, requests: number, tokens: number): void {
@@ -252,8 +266,8 @@ export class Peers implements RouterPeers {
   }
 
   /** What is no business of the router's books. */
-  #hearMore(item: Extract<NewsItem, { kind: 'took' | 'levels' | 'hello' }>): void {
-    const { clock } = this.#parts
+  #hearMore(item: Extract<NewsItem, { kind: 'took' | 'levels' | 'hello' | 'circuit' }>): void {
+    const { clock, circuits } = this.#parts
     const limits = this.#parts.limits?.()
     switch (item.kind) {
       case 'took':
@@ -262,8 +276,12 @@ export class Peers implements RouterPeers {
       case 'levels':
         if (clock.now() - this.#startedAt <= FRESH_MS) limits?.lower(item.levels)
         break
+      case 'circuit':
+        circuits?.turnCircuit(item.member, item.nth)
+        break
       case 'hello':
         this.#beat()
+        for (const [member, nth] of circuits?.circuits() ?? []) this.circuit(member, nth)
         if (limits !== undefined) this.#tell({ kind: 'levels', levels: limits.levels() })
         break
     }
