@@ -32,6 +32,7 @@ import { note } from './core/signals.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
 import { createFleetTurns } from './explain/fleet-turns.js'
+import { listenedTo } from './explain/turn-ears.js'
 import { Fleet, type MemberReport } from './router/fleet.js'
 import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
 import type { OwnerLink } from './router/owner-link.js'
@@ -114,7 +115,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
   // A session's turns may come to any of several processes: none of them could tell what the turn before was.
   const turns = owner === undefined && config.explain.turns > 0 ? createFleetTurns(config.explain) : undefined
   const service = createFleetService({
-    router: turns?.over(router) ?? router,
+    router: turns === undefined ? router : listenedTo(router, turns),
     room,
     quotas,
     remotes: () => fleet.remotes(),

@@ -6,6 +6,7 @@ import type { FleetRouter, Member, MemberPlacement, RouteQuery } from '../router
 import { fleetHouse } from '../testing/fleet-house.js'
 import { saying } from '../testing/stub-upstream.js'
 import { createFleetTurns } from './fleet-turns.js'
+import { listenedTo } from './turn-ears.js'
 
 const me = { name: 'default', admin: false }
 const TOKENS = 200
@@ -13,13 +14,16 @@ const TOKENS = 200
 class House {
   readonly turns = createFleetTurns({ turns: 8, sessions: 20, memoryBytes: 40_000, keepText: false })
   readonly heard: string[] = []
-  readonly router = this.turns.over({
-    place: () => undefined as never,
-    sent: ({ id }: RouteQuery) => this.heard.push(`sent ${id}`),
-    started: () => undefined,
-    settled: ({ query, failed }) => this.heard.push(`settled ${query.id} ${failed}`),
-    release: () => true,
-  } as FleetRouter)
+  readonly router = listenedTo(
+    {
+      place: () => undefined as never,
+      sent: ({ id }: RouteQuery) => this.heard.push(`sent ${id}`),
+      started: () => undefined,
+      settled: ({ query, failed }) => this.heard.push(`settled ${query.id} ${failed}`),
+      release: () => true,
+    } as FleetRouter,
+    this.turns,
+  )
   #count = 0
 
   /** `segments`: one name each, 200 tokens; those with a small `t` or `s` are tools and system. */
@@ -154,6 +158,15 @@ test('a request that another backend answers is one turn', () => {
   house.router.settled({ query, member: 'b', predictedHitTokens: 0, failed: false, promptTokens: 400, cachedTokens: 0 })
   expect(house.turns.turns(me, 's')).toMatchObject([{ turn: 1, backend: 'b', status: 'done' }])
   expect(house.heard).toEqual(['sent r1', 'settled r1 true', 'sent r1', 'settled r1 false'])
+})
+
+test('a request whose process died has failed', () => {
+  const house = new House()
+  const query = house.query(['u1', 'a1'])
+  house.router.sent(query, placed('a'))
+  house.turns.lost(query.id)
+  house.router.settled({ query, member: 'a', predictedHitTokens: 0, failed: false, promptTokens: 400, cachedTokens: 0 })
+  expect(house.turns.turns(me, 's')).toMatchObject([{ turn: 1, status: 'failed' }])
 })
 
 test('side requests are turns, and nobody is compared with them', () => {

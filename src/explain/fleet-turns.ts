@@ -1,16 +1,18 @@
 // Explains misses of a fleet, where prompts are known by the hashes of their segments and caches by what backends count.
-// Stands between the path of a request and its router and hears what the router hears. Invariant: what a backend does not
-// count is not guessed: such a turn has no miss. Bounded by turns, sessions and tenants' sessions; no text of a prompt.
+// It is told of turns as turn-ears.ts hears them, of one router process or of all that share a port. Invariant: what a
+// backend does not count is not guessed: such a turn has no miss. Bounded by turns, sessions and tenants' sessions; no text
+// of a prompt.
 
 import { turnMissed } from '../core/signals.js'
-import type { FleetRouter, MemberPlacement, RouteOutcome, RouteQuery, SegmentChain } from '../router/contract.js'
+import type { RouteQuery, SegmentChain } from '../router/contract.js'
 import type { ExplainOptions, MissView, Reason, SessionView, TurnArchive, TurnView, Viewer } from './contract.js'
 import { causesOf } from './costs.js'
 import { sentenceOf } from './sentences.js'
+import type { SentTurn, SettledTurn, TurnEars } from './turn-ears.js'
 
-export interface FleetTurns extends TurnArchive {
-  /** `router`, listened to. */
-  over(router: FleetRouter): FleetRouter
+export interface FleetTurns extends TurnArchive, TurnEars {
+  /** Nobody will say how this one ended: its process is no more. */
+  lost(key: string): void
 }
 
 export function createFleetTurns(options: ExplainOptions): FleetTurns {
@@ -76,64 +78,48 @@ class Turns implements FleetTurns {
     this.#options = options
   }
 
-  over(router: FleetRouter): FleetRouter {
-    if (this.#options.turns === 0 || this.#options.sessions === 0) return router
-    return {
-      place: (query) => router.place(query),
-      started: (query, member) => router.started(query, member),
-      release: (tenant, session) => router.release(tenant, session),
-      sent: (query, placement) => {
-        router.sent(query, placement)
-        this.#sent(query, placement)
-      },
-      settled: (outcome) => {
-        router.settled(outcome)
-        this.#settled(outcome)
-      },
-    }
-  }
-
   // --- what the path tells ---------------------------------------------------------------------------------------------
 
-  #sent(query: RouteQuery, { member }: MemberPlacement): void {
-    const begun = this.#running.get(runningKey(query))
+  sent(sent: SentTurn): void {
+    if (this.#options.turns === 0 || this.#options.sessions === 0) return
+    const begun = this.#running.get(sent.key)
     if (begun !== undefined) {
       // Another backend is tried.
-      begun.turn.backend = member.id
+      begun.turn.backend = sent.member
       begun.turn.status = 'running'
       return
     }
-    const session = this.#sessionOf(query)
+    const session = this.#sessionOf(sent)
     const turn: Turn = {
       number: ++session.count,
-      requestId: query.id,
-      at: Date.now(),
-      query: { model: query.model, requestClass: query.requestClass },
+      requestId: sent.id,
+      at: sent.at,
+      query: { model: sent.model, requestClass: sent.requestClass },
       before: session.last,
       beforeId: session.last?.requestId,
-      backend: member.id,
+      backend: sent.member,
       status: 'running',
-      promptTokens: query.promptTokens,
+      promptTokens: sent.promptTokens,
       completionTokens: 0,
       cachedTokens: undefined,
       miss: undefined,
-      segments: query.segments,
+      segments: sent.segments,
     }
     session.turns.push(turn)
     if (session.turns.length > this.#options.turns) session.turns.shift()
     if (isMain(turn)) session.last = turn
     this.#account(session)
-    this.#running.set(runningKey(query), { session, turn })
+    this.#running.set(sent.key, { session, turn })
   }
 
-  #settled({ query, promptTokens, completionTokens, cachedTokens, failed }: RouteOutcome): void {
-    const begun = this.#running.get(runningKey(query))
+  settled({ key, promptTokens, completionTokens, cachedTokens, failed }: SettledTurn): void {
+    const begun = this.#running.get(key)
     if (begun === undefined) return
     const { session, turn } = begun
     turn.status = failed ? 'failed' : 'done'
     // A request that failed may be sent again: its turn stays open, and the oldest such ones are given up.
     if (failed) this.#bound()
-    else this.#running.delete(runningKey(query))
+    else this.#running.delete(key)
     if (promptTokens === undefined) return
     turn.promptTokens = promptTokens
     turn.completionTokens = completionTokens ?? 0
@@ -148,6 +134,13 @@ class Turns implements FleetTurns {
     turn.before = undefined
   }
 
+  lost(key: string): void {
+    const begun = this.#running.get(key)
+    if (begun === undefined) return
+    begun.turn.status = 'failed'
+    this.#running.delete(key)
+  }
+
   #bound(): void {
     for (const [id, { turn }] of this.#running) {
       if (this.#running.size <= this.#options.sessions) return
@@ -155,15 +148,15 @@ class Turns implements FleetTurns {
     }
   }
 
-  #sessionOf(query: RouteQuery): Session {
-    const { tenant, session: named, segments } = query
-    const key = named ?? this.#follow(query) ?? `content-${query.id.slice(0, 16)}`
+  #sessionOf(sent: SentTurn): Session {
+    const { tenant, session: named } = sent
+    const key = named ?? this.#follow(sent) ?? `content-${sent.id.slice(0, 16)}`
     const sessions = this.#tenants.get(tenant) ?? new Map<string, Session>()
     this.#tenants.set(tenant, sessions)
     const session = sessions.get(key) ?? freshSession(key, tenant, named === undefined)
     sessions.delete(key)
     sessions.set(key, session)
-    if (named === undefined) this.#lead(query, key, segments)
+    if (named === undefined) this.#lead(sent, key)
     return session
   }
 
@@ -186,18 +179,19 @@ class Turns implements FleetTurns {
   }
 
   /** The session that said the most of this before; a head alone is shared by many. */
-  #follow(query: RouteQuery): string | undefined {
-    const { hashes, head } = query.segments
+  #follow(sent: SentTurn): string | undefined {
+    const { hashes, head } = sent.segments
     for (let i = hashes.length - 1; i >= head; i--) {
-      const found = this.#followed.get(placeKey(query, hashes[i] as string))
+      const found = this.#followed.get(placeKey(sent, hashes[i] as string))
       if (found !== undefined) return found
     }
     return undefined
   }
 
-  #lead(query: RouteQuery, key: string, { hashes, head }: SegmentChain): void {
+  #lead(sent: SentTurn, key: string): void {
+    const { hashes, head } = sent.segments
     for (const hash of hashes.slice(Math.max(head, hashes.length - 3))) {
-      const place = placeKey(query, hash)
+      const place = placeKey(sent, hash)
       this.#followed.delete(place)
       this.#followed.set(place, key)
     }
@@ -298,15 +292,11 @@ class Turns implements FleetTurns {
   }
 }
 
-function runningKey({ id, part }: RouteQuery): string {
-  return part === undefined ? id : `${id} ${part}`
-}
-
 function isMain({ query: { requestClass } }: Turn): boolean {
   return requestClass === 'main' || requestClass === 'subagent'
 }
 
-function placeKey({ tenant, salt }: RouteQuery, hash: string): string {
+function placeKey({ tenant, salt }: SentTurn, hash: string): string {
   return `${tenant}\n${salt}\n${hash}`
 }
 
