@@ -1,10 +1,11 @@
-// The one file that knows Node: exports the kernels as functions over typed arrays. Invariant: every range is checked
+// Exports the kernels as functions over typed arrays; with addon_network.cc the only file that knows Node. Invariant: every range is checked
 // here, before a pointer is formed; out of range is a RangeError, a wrong type a TypeError, and nothing is written then.
 //
-//   exports = { forms: [ { name: 'avx512f+sse4.2', packRows, unpackRows, crc32c }, ..., { name: 'scalar+scalar', ... } ] }
+//   exports = { forms: [ { name: 'avx512f+sse4.2', packRows, unpackRows, crc32c }, ..., { name: 'scalar+scalar', ... } ],
+//               networks: [ { name: "avx512vnni", Network }, ..., { name: "scalar", Network } ] }
 //
 // forms[0] is the fastest that this processor runs; the others are there so that tests hold all of them to the fallback.
-#include <napi.h>
+#include "addon.h"
 
 #include <cmath>
 #include <string>
@@ -16,6 +17,8 @@ namespace {
 
 using refrain::Checksum;
 using refrain::Converter;
+using refrain::throw_range;
+using refrain::view_of;
 
 struct Form {
   const Converter* converter;
@@ -23,33 +26,6 @@ struct Form {
 };
 
 constexpr double kMaxSafeInteger = 9007199254740991.0;
-
-void throw_range(Napi::Env env, const char* message) {
-  Napi::RangeError::New(env, message).ThrowAsJavaScriptException();
-}
-
-// A view of a typed array's elements; `elements` is null and an exception is pending when it is of another type.
-template <typename Element>
-struct View {
-  Element* elements = nullptr;
-  size_t length = 0;
-};
-
-template <typename Element>
-View<Element> view_of(Napi::Env env, napi_value value, napi_typedarray_type wanted, const char* message) {
-  napi_typedarray_type type;
-  View<Element> view;
-  void* data = nullptr;
-  const napi_status status = napi_get_typedarray_info(env, value, &type, &view.length, &data, nullptr, nullptr);
-  if (status != napi_ok || type != wanted) {
-    Napi::TypeError::New(env, message).ThrowAsJavaScriptException();
-    return view;
-  }
-  // An empty array has no memory; nothing is ever read through this pointer then.
-  static Element nothing{};
-  view.elements = data == nullptr ? &nothing : static_cast<Element*>(data);
-  return view;
-}
 
 // Reads `count` non-negative integers from the arguments; false with an exception pending when one is none.
 bool read_integers(const Napi::CallbackInfo& info, const int* positions, size_t* into, int count) {
@@ -154,6 +130,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   Napi::Array list = Napi::Array::New(env);
   for (int i = 0; i < forms.count; i++) list.Set(static_cast<uint32_t>(i), exported(env, forms.list[i]));
   exports.Set("forms", list);
+  exports.Set("networks", refrain::export_networks(env));
   return exports;
 }
 

@@ -19,7 +19,8 @@ unsigned enabled_state() {
 
 Cpu detect() {
   constexpr unsigned kSse42 = 1u << 20, kOsxsave = 1u << 27, kAvx = 1u << 28, kF16c = 1u << 29;  // leaf 1, ECX
-  constexpr unsigned kAvx512f = 1u << 16;                                                        // leaf 7, EBX
+  constexpr unsigned kAvx512f = 1u << 16, kAvx512Rest = 1u << 17 | 1u << 30 | 1u << 31;          // leaf 7, EBX
+  constexpr unsigned kVnni = 1u << 11;                                                           // leaf 7, ECX
   constexpr unsigned kYmmState = 0x06, kZmmState = 0xe6;                                         // XCR0
   Cpu found;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -30,6 +31,7 @@ Cpu detect() {
   found.f16c = (state & kYmmState) == kYmmState && (c & kAvx) && (c & kF16c);
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
     found.avx512f = found.f16c && (state & kZmmState) == kZmmState && (b & kAvx512f);
+    found.avx512vnni = found.avx512f && (b & kAvx512Rest) == kAvx512Rest && (c & kVnni);
   }
   return found;
 }

@@ -14,6 +14,8 @@ namespace refrain {
 struct Cpu {
   bool f16c = false;
   bool avx512f = false;
+  /// With the byte, word, doubleword and short-vector sets, and VNNI.
+  bool avx512vnni = false;
   bool crc32 = false;
 };
 

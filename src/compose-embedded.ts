@@ -11,6 +11,7 @@ import type { RootParts } from './cache/chain.js'
 import { type Config, ConfigError } from './config.js'
 import type { KvLayout } from './core/block.js'
 import { kindNamed } from './core/kind.js'
+import { note } from './core/signals.js'
 import { type Card, loadCard, packageModels } from './model/card.js'
 import type { ModelManifest } from './model/contract.js'
 import { importGguf } from './model/import.js'
@@ -22,6 +23,7 @@ import * as retentions from './prompt/retention/index.js'
 import { createTemplate } from './prompt/template.js'
 import { createTokenizer } from './prompt/tokenizer.js'
 import * as toolCallFormats from './prompt/tool-calls/index.js'
+import { arithmeticOf, chooseProvider } from './provider.js'
 import { catalogueOf, type QuickCatalogue } from './quick/catalogue.js'
 import type { ModelParts } from './serve.js'
 import { parseLifecycle } from './session/compaction/lifecycle.js'
@@ -66,7 +68,10 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
   const formats = card === undefined ? NO_FORMATS : formatsOf(card.formats)
   const catalogue = quickOf(card, tokenizer)
   const name = card?.name ?? basename(path).replace(/\.gguf$/i, '')
-  const { threads, provider, maxRunning, workingSetBytes, kernels, quick } = config.engine
+  const { threads, maxRunning, workingSetBytes, kernels, quick } = config.engine
+  const { provider, because } = chooseProvider(config.engine, manifest)
+  const arithmetic = arithmeticOf(provider)
+  note.publish({ level: 'info', text: `engine: ${provider} (${because})` })
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const backend = await createEmbeddedBackend({
     name: 'embedded',
@@ -86,7 +91,7 @@ export async function openEmbedded(config: Config, progress: OpenProgress = {}):
     backend,
     lifecycle: card?.lifecycle,
     retention: card?.formats.retention ?? 'as-sent',
-    root: { weightsDigest, tokenizerDigest, layout, rounding: kv === 'fp16' ? 'fp16' : 'none' },
+    root: { weightsDigest, tokenizerDigest, layout, rounding: kv === 'fp16' ? 'fp16' : 'none', arithmetic },
     model: {
       name,
       contextLength,

@@ -276,7 +276,7 @@ async function openScripted(config: Config, options: OpenOptions): Promise<Opene
     },
     lifecycle: undefined,
     retention: own.retention,
-    root: { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none' },
+    root: { weightsDigest: 'scripted', tokenizerDigest: 'scripted', layout, rounding: 'none', arithmetic: 'scripted' },
   }
 }
 

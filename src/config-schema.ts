@@ -176,7 +176,7 @@ const engine = Type.Object(
       default: 'auto',
       expects: "must be 'auto' or a number of threads",
     }),
-    provider: Type.String({ minLength: 1, default: 'cpu' }),
+    provider: oneOf(['auto', 'native', 'cpu'], 'auto'),
     maxRunning: count(8),
     workingSetBytes: sizeOrAuto,
     kernels: oneOf(['auto', 'native', 'fallback'], 'auto'),

@@ -116,6 +116,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   'serve-messages.ts': { may: ['core', 'session', 'prompt'], contracts: true },
   'serve-fleet.ts': { may: ['core', 'router', 'serve-member.ts'], contracts: true },
   'serve-quick.ts': { may: ['core', 'quick'], contracts: true },
+  'serve-beside.ts': { may: ['core', 'quick', 'serve-quick.ts'], contracts: true },
   'serve-member.ts': { may: ['core', 'router'], contracts: true },
 }
 
@@ -131,6 +132,7 @@ const ROOTS = [
   'compose-warm-up.ts',
   'compose-sessions.ts',
   'compose-tokenizer.ts',
+  'provider.ts',
   'worker.ts',
   'main.ts',
 ]

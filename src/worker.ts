@@ -31,12 +31,11 @@ import type { Runner } from './engine/contract.js'
 import { Engine } from './engine/engine.js'
 import { createEraser } from './engine/erase.js'
 import { createGrammars, type Grammars } from './engine/grammar.js'
-import { openRunner } from './engine/runner.js'
 import { WorkingSet } from './engine/working-set.js'
 import type { ModelManifest } from './model/contract.js'
-import { DECODE_ROWS } from './model/graph/attention-decode.js'
 import { chooseKernels } from './native/index.js'
 import { createTokenizer } from './prompt/tokenizer.js'
+import { openProvider } from './provider.js'
 
 if (parentPort === null) throw new Error('worker.js is started by the embedded backend')
 const parent = parentPort
@@ -85,15 +84,7 @@ async function open(): Promise<House> {
   })
   const deviceClock = new HeldClock(systemClock)
   const cache = await openCache(deviceClock)
-  const runner = await openRunner({
-    directory: modelDirectory,
-    layout,
-    vocabSize,
-    decodeRows: DECODE_ROWS,
-    threads,
-    provider,
-    trees,
-  })
+  const runner = await openProvider({ provider, directory: modelDirectory, layout, vocabSize, threads, trees })
   const grammars = createGrammars(tokenizer)
   const { queuedRequests, queueMs, sideRequestMs } = setup.limits
   const engine = new Engine(

@@ -24,12 +24,13 @@ export interface WorkerSetup {
 
 export interface EngineSetup {
   readonly threads: number
-  readonly provider: string
+  /** What computes; see src/provider.ts. */
+  readonly provider: 'native' | 'onnx-cpu'
   readonly maxRunning: number
   readonly workingSetBytes: number
   /** Which kernels pack blocks; `auto` in service. */
   readonly kernels: 'auto' | 'native' | 'fallback'
-  /** Whether the graph for branches is opened. */
+  /** Whether branches are computed. */
   readonly trees: boolean
 }
 

@@ -11,12 +11,13 @@ const PARTS: RootParts = {
   tokenizerDigest: 'bb',
   layout: { layers: 30, kvHeads: 3, headDim: 64, dtype: 'fp16' },
   rounding: 'fp16',
+  arithmetic: 'onnx',
   tenantSalt: 'default',
 }
 
 describe('makeRoot', () => {
   test('is the same in every process', () => {
-    expect(makeRoot(PARTS)).toBe('9fce682f90a63b7de7bbef868659df79')
+    expect(makeRoot(PARTS)).toBe('403a7806d49369b292384c72bc3a6cc2')
     expect(makeRoot({ ...PARTS })).toBe(makeRoot(PARTS))
   })
 
@@ -29,6 +30,7 @@ describe('makeRoot', () => {
       { layout: { ...PARTS.layout, headDim: 128 } },
       { layout: { ...PARTS.layout, dtype: 'fp32' } },
       { rounding: 'none' },
+      { arithmetic: 'native-1' },
       { tenantSalt: 'other' },
       { adapter: '' },
       { adapter: 'x' },
@@ -45,7 +47,7 @@ describe('makeRoot', () => {
     )
   })
 
-  test.each(['weightsDigest', 'tokenizerDigest', 'layout', 'rounding', 'tenantSalt'] as const)(
+  test.each(['weightsDigest', 'tokenizerDigest', 'layout', 'rounding', 'arithmetic', 'tenantSalt'] as const)(
     'refuses no %s',
     (part) => {
       expect(() => makeRoot({ ...PARTS, [part]: undefined } as unknown as RootParts)).toThrow(part)

@@ -10,7 +10,7 @@ import { createHash, hash } from 'node:crypto'
 import { BLOCK_TOKENS, type BlockHash, type Chain, type KvLayout, type Root } from '../core/block.js'
 
 /** Raised whenever the meaning of stored KV changes: the bytes of a block, the hashing, the graph's arithmetic. */
-export const CHAIN_VERSION = 1
+export const CHAIN_VERSION = 2
 
 export interface RootParts {
   /** SHA-256 of the weights file, hex. */
@@ -20,6 +20,8 @@ export interface RootParts {
   readonly layout: KvLayout
   /** What the graph does to new K/V before anything uses them. */
   readonly rounding: 'fp16' | 'none'
+  /** What computes: its KV differs in the last bits from another's. */
+  readonly arithmetic: string
   /** Digest of an adapter (LoRA) on the weights. */
   readonly adapter?: string
   readonly tenantSalt: string
@@ -45,6 +47,7 @@ export function makeRoot(parts: RootParts): Root {
     headDim: count('layout.headDim', layout.headDim),
     dtype: text('layout.dtype', layout.dtype),
     rounding: text('rounding', parts.rounding),
+    arithmetic: text('arithmetic', parts.arithmetic),
     tenant: text('tenantSalt', parts.tenantSalt),
   }
   const named = Object.entries({ ...required, adapter: parts.adapter })

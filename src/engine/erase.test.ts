@@ -94,7 +94,7 @@ test('overwrites what the disk evicted or dropped long ago', async () => {
 
 test('erases a tenant with all of its salts, and no other tenant', async () => {
   const house = await new House().open(20)
-  const parts = { weightsDigest: 'w', tokenizerDigest: 't', layout, rounding: 'fp16' } as const
+  const parts = { weightsDigest: 'w', tokenizerDigest: 't', layout, rounding: 'fp16', arithmetic: 'toy' } as const
   const salted = makeRoot({ ...parts, tenantSalt: 'a', cacheSalt: 's' })
   const [plain, other] = [makeRoot({ ...parts, tenantSalt: 'a' }), makeRoot({ ...parts, tenantSalt: 'b' })]
   const prompts = [straightPrompt(1, 2, plain), straightPrompt(2, 2, salted), straightPrompt(3, 2, other)]

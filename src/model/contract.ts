@@ -69,6 +69,8 @@ export interface ModelManifest {
   readonly kvHeads: number
   readonly headDim: number
   readonly dim: number
+  /** Width of the feed-forward part. */
+  readonly hiddenDim: number
   readonly vocabSize: number
   readonly contextLength: number
   /** Whether the graph rounds new K/V to fp16-representable values before anything uses them. */

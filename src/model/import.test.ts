@@ -32,6 +32,7 @@ describe('an import', () => {
       'graph-prefill.onnx',
       'graph-split.onnx',
       'manifest.json',
+      'network.json',
       'tokenizer.json',
       'weights.bin',
     ])

@@ -2,7 +2,7 @@
 // Invariant: a folder under its final name is whole. It is built under another name, flushed, and renamed; what does not
 // hold what its manifest promises (an older importer, a torn copy) is built anew. Two processes may import at once.
 //
-//   <data>/models/<digest, 32 digits>-<kv>/   manifest.json graph-<form>.onnx weights.bin tokenizer.json
+//   <data>/models/<digest, 32 digits>-<kv>/   manifest.json graph-<form>.onnx network.json weights.bin tokenizer.json
 //   <data>/models/.importing-<host>-<pid>-*   a build under way, or left by a process that died
 
 import { createHash, randomBytes } from 'node:crypto'
@@ -19,9 +19,10 @@ import { storeWeights } from './graph/store.js'
 import { claimTensors, type ModelTensors } from './graph/tensors.js'
 import { WeightsFile } from './graph/weights.js'
 import { ModelError } from './model-error.js'
+import { NETWORK_FILE, networkPlan } from './network-plan.js'
 
 /** Raised with every change that alters what an import writes. */
-const IMPORTER_VERSION = 4
+const IMPORTER_VERSION = 5
 
 /** The forms that are written: the engine's two, and the general one. */
 const FORMS: readonly AttentionForm[] = ['prefill', 'decode', 'split']
@@ -116,6 +117,7 @@ async function build(path: string, options: BuildOptions): Promise<void> {
       kvHeads: shape.kvHeads,
       headDim: shape.headDim,
       dim: shape.dim,
+      hiddenDim: shape.hiddenDim,
       vocabSize: shape.vocabSize,
       contextLength: shape.contextLength,
       kv: options.kv,
@@ -148,6 +150,7 @@ async function writeModel(
     })
     await file.sync()
     const sizes: Record<string, number> = { [WEIGHTS_FILE]: target.bytes }
+    sizes[NETWORK_FILE] = await writeDurably(join(building, NETWORK_FILE), networkPlan(shape, weights))
     for (const attention of FORMS) {
       const name = `graph-${attention}.onnx`
       sizes[name] = await writeDurably(join(building, name), buildGraph(shape, weights, { attention, kv }))

@@ -6,6 +6,7 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Kernels } from './contract.js'
+import type { NetworkForm } from './network.js'
 
 /** One set of kernels that this processor runs. `instructions` names what it uses, e.g. `avx512f+sse4.2`. */
 export interface NativeKernels extends Kernels {
@@ -14,7 +15,9 @@ export interface NativeKernels extends Kernels {
 }
 
 /** Every form that runs here, fastest first (never empty), or why there is none. */
-export type Addon = { readonly forms: readonly NativeKernels[] } | { readonly reason: string }
+export type Addon =
+  | { readonly forms: readonly NativeKernels[]; readonly networks: readonly NetworkForm[] }
+  | { readonly reason: string }
 
 interface ExportedForm {
   readonly name: string
@@ -34,11 +37,12 @@ export function loadAddon(path = ADDON_PATH): Addon {
   } catch (error) {
     return { reason: `the native kernels do not load: ${error instanceof Error ? error.message : String(error)}` }
   }
-  const exported = (loaded as { forms?: unknown }).forms
-  if (!Array.isArray(exported) || exported.length === 0 || !exported.every(isForm)) {
+  const { forms, networks } = loaded as { forms?: unknown; networks?: unknown }
+  const areForms = Array.isArray(forms) && forms.length > 0 && forms.every(isForm)
+  if (!areForms || !Array.isArray(networks) || !networks.every(isNetwork)) {
     return { reason: 'the native kernels were built from other sources; run npm run build' }
   }
-  return { forms: exported.map(native) }
+  return { forms: forms.map(native), networks }
 }
 
 /** The nearest folder above with a package.json: sources, dist/ and what the benches compile lie at different depths. */
@@ -56,6 +60,11 @@ function isForm(value: unknown): value is ExportedForm {
     typeof form.unpackRows === 'function' &&
     typeof form.crc32c === 'function'
   )
+}
+
+function isNetwork(value: unknown): value is NetworkForm {
+  const form = value as Partial<NetworkForm> | null
+  return typeof form?.name === 'string' && typeof form.Network === 'function'
 }
 
 function native(form: ExportedForm): NativeKernels {

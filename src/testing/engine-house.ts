@@ -94,6 +94,7 @@ export function jobOf(tokens: ArrayLike<number>, more: Partial<GenerateRequest> 
     tokenizerDigest: '22'.repeat(32),
     layout: LAYOUT,
     rounding: 'fp16',
+    arithmetic: 'toy',
     tenantSalt: tenant.salt,
   })
   const ids = Int32Array.from(tokens)

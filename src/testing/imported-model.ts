@@ -5,11 +5,11 @@ import { homedir } from 'node:os'
 import { join } from 'node:path'
 import type { KvLayout } from '../core/block.js'
 import type { Runner } from '../engine/contract.js'
-import { openRunner } from '../engine/runner.js'
 import type { ModelManifest } from '../model/contract.js'
-import { DECODE_ROWS } from '../model/graph/attention-decode.js'
 import { importGguf } from '../model/import.js'
+import type { NetworkForm } from '../native/network.js'
 import { buildTokenizerJson, tokenizerTraits } from '../prompt/gguf-tokenizer.js'
+import { chooseProvider, openProvider, type Provider } from '../provider.js'
 
 export interface ImportedModel {
   readonly directory: string
@@ -18,23 +18,25 @@ export interface ImportedModel {
   readonly runner: Runner
 }
 
+export interface OpenImportedOptions {
+  readonly kv?: 'fp16' | 'fp32'
+  /** Default: what `auto` takes here. */
+  readonly provider?: Provider
+  readonly form?: NetworkForm
+  readonly trees?: boolean
+}
+
 export async function openImported(
   path: string,
   dataDir: string,
-  kv: 'fp16' | 'fp32' = 'fp16',
+  { kv = 'fp16', trees = true, ...options }: OpenImportedOptions = {},
 ): Promise<ImportedModel> {
   const tokenizer = { build: buildTokenizerJson, traits: tokenizerTraits }
   const { directory, manifest } = await importGguf(path, { dataDir, kv, tokenizer })
   const { layers, kvHeads, headDim, vocabSize } = manifest
   const layout: KvLayout = { layers, kvHeads, headDim, dtype: kv }
-  const runner = await openRunner({
-    directory,
-    layout,
-    vocabSize,
-    decodeRows: DECODE_ROWS,
-    threads: 2,
-    provider: 'cpu',
-  })
+  const provider = options.provider ?? chooseProvider({ provider: 'auto', kernels: 'auto' }, manifest).provider
+  const runner = await openProvider({ provider, directory, layout, vocabSize, threads: 2, trees, ...options })
   return { directory, manifest, layout, runner }
 }
 

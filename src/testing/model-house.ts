@@ -77,7 +77,7 @@ export async function openModelHouse(options: ModelHouseOptions) {
         },
         quick: catalogueOf(options.quick),
         root: ({ tenant }) => {
-          const digests = { weightsDigest, tokenizerDigest, layout, rounding: 'fp16' } as const
+          const digests = { weightsDigest, tokenizerDigest, layout, rounding: 'fp16', arithmetic: 'toy' } as const
           return makeRoot({ ...digests, tenantSalt: tenant.salt })
         },
       },

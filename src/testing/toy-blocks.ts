@@ -14,6 +14,7 @@ export function toyRoot(tenantSalt = 'default'): Root {
     tokenizerDigest: 't'.repeat(64),
     layout: { layers: 1, kvHeads: 1, headDim: 8, dtype: 'fp16' },
     rounding: 'fp16',
+    arithmetic: 'toy',
     tenantSalt,
   })
 }
