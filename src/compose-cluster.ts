@@ -53,9 +53,6 @@ export async function connectToOwner(): Promise<{ readonly config: Config; reado
   return { config, owner: await OwnerLink.open(dialogue) }
 }
 
-/** Whether this is a router process that an owner has started. */
-export const isOwned = cluster.isWorker
-
 /** @throws ConfigError where a backend of the config cannot be one. */
 export async function composeCluster(config: Config, options: ClusterOptions = {}): Promise<Cluster> {
   const clock = systemClock

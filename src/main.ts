@@ -1,29 +1,22 @@
-// The command line; what each command does beside serving stands in its own room. Invariant: a fault of the user's is one line and exit code 2, a fault of
-// the program's has its stack and exit code 1; SIGTERM ends in a drain and exit code 0, a second signal ends at once.
+// The command line; what each command does beside serving stands in its own room, and is loaded when it is called: most
+// of the time that a command takes to start is the loading of modules. Invariant: a fault of the user's is one line and
+// exit code 2, a fault of the program's has its stack and exit code 1; SIGTERM ends in a drain and exit code 0, a second
+// signal ends at once.
 
+import cluster from 'node:cluster'
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
-import { stringify } from 'yaml'
-import { compose } from './compose.js'
-import { composeCluster, connectToOwner, isOwned, ProcessEnded } from './compose-cluster.js'
 import type { OpenProgress } from './compose-embedded.js'
-import { composeFleet } from './compose-fleet.js'
-import { openCounter } from './compose-tokenizer.js'
-import { type Config, ConfigError, environmentValue, loadConfig, maskedConfig } from './config.js'
+import type { Config } from './config.js'
 import { UsageError } from './core/usage-error.js'
-import { explainReport, ReportError, type ReportOptions } from './explain/report.js'
-import { type LintFlags, lintCommand } from './lint/command.js'
-import { loadCard, packageModels } from './model/card.js'
-import { importGguf } from './model/import.js'
-import { ModelError } from './model/model-error.js'
-import { pull } from './model/pull.js'
-import { type PlanFlags, planCommand } from './plan/command.js'
+import type { ReportOptions } from './explain/report.js'
+import type { LintFlags } from './lint/command.js'
+import type { PlanFlags } from './plan/command.js'
 import { createProgressBar } from './progress.js'
-import { buildTokenizerJson, tokenizerTraits } from './prompt/gguf-tokenizer.js'
-import { type ReplayFlags, replayCommand } from './replay/command.js'
-import { type SimulateFlags, simulateCommand } from './simulate/command.js'
-import { type Log, startLog } from './telemetry/log.js'
+import type { ReplayFlags } from './replay/command.js'
+import type { SimulateFlags } from './simulate/command.js'
+import type { Log } from './telemetry/log.js'
 import { VERSION } from './version.js'
 
 interface ConfigFlags {
@@ -41,6 +34,8 @@ interface ConfigFlags {
 
 const EXIT = { ok: 0, fault: 1, user: 2, interrupted: 130 } as const
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const
+/** By name, since their classes stand in modules that a command may not have loaded. */
+const USERS_FAULTS: readonly string[] = ['ConfigError', 'ModelError', 'UsageError', 'ReportError']
 
 function withConfigFlags(command: Command): Command {
   return command
@@ -72,8 +67,13 @@ function turnNumber(text: string): number {
   throw new InvalidArgumentError('turns count from 1')
 }
 
-function configFrom(flags: ConfigFlags): Config {
-  return loadConfig(flags.config, {
+async function configFrom(flags: ConfigFlags): Promise<Config> {
+  const { loadConfig } = await import('./config.js')
+  return loadConfig(flags.config, overridesIn(flags))
+}
+
+function overridesIn(flags: ConfigFlags): Record<string, unknown> {
+  return {
     'server.host': flags.host,
     'server.port': flags.port,
     dataDir: flags.dataDir,
@@ -82,7 +82,7 @@ function configFrom(flags: ConfigFlags): Config {
     'backend.kind': flags.scripted === true ? 'scripted' : undefined,
     'fleet.processes': flags.processes,
     backends: backendsOf(flags),
-  })
+  }
 }
 
 /** Undefined: none was named. */
@@ -92,35 +92,57 @@ function backendsOf({ backend = [], workers }: ConfigFlags): readonly { readonly
 }
 
 async function serve(flags: ConfigFlags & { readonly record?: string }): Promise<void> {
-  if (isOwned) return serveOwned()
-  const config = configFrom(flags)
+  if (cluster.isWorker) return serveOwned()
+  const [{ ConfigError, maskedConfig }, { startLog }] = await Promise.all([
+    import('./config.js'),
+    import('./telemetry/log.js'),
+  ])
+  const config = await configFrom(flags)
   const { record } = flags
   if (record !== undefined && config.backends.length > 0) {
     throw new UsageError('--record: prompts of other servers are not tokenized here, so there is nothing to record')
   }
   const log = startLog(config.log.level)
   log.say('info', 'config', { config: maskedConfig(config) })
-  const again = () => configFrom(flags)
   const isMany = config.fleet.processes > 1
   if (isMany && config.backends.length === 0) {
     throw new ConfigError(
       'fleet.processes: several processes are for backends elsewhere (--workers); an engine has one',
     )
   }
-  const program =
-    config.backends.length > 0
-      ? await (isMany ? composeCluster(config, { again }) : composeFleet(config, { again, warm: true }))
-      : await withProgress((progress) =>
-          compose(config, { progress, ...(record !== undefined && { record: resolve(record) }) }),
-        )
+  const program = await (config.backends.length > 0 ? fleetOf(config, flags) : engineOf(config, record))
   stopOnSignal(log, () => program.stop())
   const url = await program.start()
   log.say('info', `listening on ${url}`, { url, model: program.model })
   if (process.stderr.isTTY) process.stderr.write(welcome(url, program.model))
 }
 
+/** Servers elsewhere behind one port. */
+async function fleetOf(config: Config, flags: ConfigFlags) {
+  const { loadConfig } = await import('./config.js')
+  const again = () => loadConfig(flags.config, overridesIn(flags))
+  if (config.fleet.processes > 1) {
+    const { composeCluster } = await import('./compose-cluster.js')
+    return await composeCluster(config, { again })
+  }
+  const { composeFleet } = await import('./compose-fleet.js')
+  return await composeFleet(config, { again, warm: true })
+}
+
+async function engineOf(config: Config, record: string | undefined) {
+  const { compose } = await import('./compose.js')
+  return await withProgress((progress) =>
+    compose(config, { progress, ...(record !== undefined && { record: resolve(record) }) }),
+  )
+}
+
 /** One of several router processes. Their owner says when they end; a terminal's Ctrl-C comes to all of them. */
 async function serveOwned(): Promise<void> {
+  const [{ connectToOwner }, { composeFleet }, { startLog }] = await Promise.all([
+    import('./compose-cluster.js'),
+    import('./compose-fleet.js'),
+    import('./telemetry/log.js'),
+  ])
   const { config, owner } = await connectToOwner()
   const log = startLog(config.log.level)
   let isEnding = false
@@ -182,6 +204,10 @@ async function replay(paths: string[], flags: ReplayFlags): Promise<void> {
   for (const signal of SIGNALS) process.on(signal, onSignal)
   const bar = createProgressBar(process.stderr, 'requests')
   try {
+    const [{ environmentValue }, { replayCommand }] = await Promise.all([
+      import('./config.js'),
+      import('./replay/command.js'),
+    ])
     const text = await replayCommand(paths, flags, {
       environment: environmentValue,
       progress: (target, done, total) => bar.show(target, done, total),
@@ -202,7 +228,11 @@ interface PullFlags extends ConfigFlags {
 }
 
 async function pullCard(name: string, flags: PullFlags): Promise<void> {
-  const { model, dataDir } = configFrom(flags)
+  const [{ loadCard, packageModels }, { pull }] = await Promise.all([
+    import('./model/card.js'),
+    import('./model/pull.js'),
+  ])
+  const { model, dataDir } = await configFrom(flags)
   const card = await loadCard(name, [join(dataDir, 'cards'), packageModels()])
   const path = await withProgress((progress) =>
     pull(card, {
@@ -217,13 +247,22 @@ async function pullCard(name: string, flags: PullFlags): Promise<void> {
 }
 
 async function importFile(file: string, flags: ConfigFlags): Promise<void> {
-  const { dataDir, cache } = configFrom(flags)
-  if (!existsSync(file)) throw new ConfigError(`there is no file ${resolve(file)}`)
+  const { dataDir, cache } = await configFrom(flags)
+  if (!existsSync(file)) throw new UsageError(`there is no file ${resolve(file)}`)
+  const [{ importGguf }, { buildTokenizerJson, tokenizerTraits }] = await Promise.all([
+    import('./model/import.js'),
+    import('./prompt/gguf-tokenizer.js'),
+  ])
   const tokenizer = { build: buildTokenizerJson, traits: tokenizerTraits }
   const imported = await withProgress((progress) =>
     importGguf(file, { dataDir, kv: cache.kv, tokenizer, onProgress: progress.import }),
   )
   process.stdout.write(`${imported.directory}\n`)
+}
+
+async function counterOf(tokenizer: string) {
+  const { openCounter } = await import('./compose-tokenizer.js')
+  return await openCounter(tokenizer, await configFrom({}))
 }
 
 /** What a person at a terminal wants next. */
@@ -234,7 +273,9 @@ function welcome(url: string, model: string): string {
 
 /** One line for what the user can mend, the stack for what we must. */
 function fail(error: unknown): never {
-  if (error instanceof ProcessEnded) process.exit(error.exitCode)
+  const { name, exitCode } = (error ?? {}) as { name?: string; exitCode?: number }
+  // It said itself why.
+  if (name === 'ProcessEnded') process.exit(exitCode)
   const isUsers = isUserFault(error)
   const text = error instanceof Error ? (isUsers ? error.message : (error.stack ?? error.message)) : String(error)
   process.stderr.write(`refrain: ${text}\n`)
@@ -242,13 +283,9 @@ function fail(error: unknown): never {
 }
 
 function isUserFault(error: unknown): boolean {
-  const { code } = error as { code?: string }
-  const isNamed =
-    error instanceof ConfigError ||
-    error instanceof ModelError ||
-    error instanceof UsageError ||
-    error instanceof ReportError
-  return isNamed || code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL'
+  if (!(error instanceof Error)) return false
+  const { code } = error as NodeJS.ErrnoException
+  return USERS_FAULTS.includes(error.name) || code === 'EADDRINUSE' || code === 'EACCES' || code === 'EADDRNOTAVAIL'
 }
 
 const program = new Command('refrain')
@@ -270,8 +307,9 @@ withConfigFlags(
 
 withConfigFlags(program.command('config').description('print the effective config, secrets masked'))
   .option('--check', 'only say whether it is right')
-  .action((flags: ConfigFlags & { check?: boolean }) => {
-    const config = configFrom(flags)
+  .action(async (flags: ConfigFlags & { check?: boolean }) => {
+    const [{ maskedConfig }, { stringify }] = await Promise.all([import('./config.js'), import('yaml')])
+    const config = await configFrom(flags)
     process.stdout.write(flags.check === true ? 'the config is right\n' : stringify(maskedConfig(config)))
   })
 
@@ -292,6 +330,7 @@ program
   .option('--key <key>', 'an admin key of that server')
   .option('--json', 'the plan as JSON')
   .action(async (shape: string, flags: PlanFlags) => {
+    const { planCommand } = await import('./plan/command.js')
     process.stdout.write(await planCommand(shape, flags))
   })
 
@@ -304,7 +343,8 @@ program
   .option('--top <count>', 'causes to show', '10')
   .option('--json', 'the report as JSON')
   .action(async (file: string, { tokenizer, ...flags }: LintFlags & { readonly tokenizer?: string }) => {
-    const counter = tokenizer === undefined ? undefined : await openCounter(tokenizer, configFrom({}))
+    const counter = tokenizer === undefined ? undefined : await counterOf(tokenizer)
+    const { lintCommand } = await import('./lint/command.js')
     process.stdout.write(await lintCommand(file, flags, { counter }))
   })
 
@@ -327,6 +367,7 @@ bench
   .action(async (paths: string[], flags: SimulateFlags) => {
     const bar = createProgressBar(process.stderr, 'runs')
     try {
+      const { simulateCommand } = await import('./simulate/command.js')
       const text = await simulateCommand(paths, flags, (done, total) => bar.show('simulating', done, total))
       bar.stop()
       process.stdout.write(text)
@@ -372,6 +413,7 @@ program
   .option('--tenant <name>', 'whose session, for admins')
   .option('-k, --key <key>', "a tenant's key")
   .action(async (session: string | undefined, flags: Omit<ReportOptions, 'session'>) => {
+    const { explainReport } = await import('./explain/report.js')
     process.stdout.write(await explainReport({ ...flags, ...(session !== undefined && { session }) }))
   })
 

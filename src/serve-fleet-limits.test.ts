@@ -96,7 +96,7 @@ test('who waits for a slot of a llama-server counts as its, and no more once its
   }
   const inQueue = async () => /^refrain_requests_waiting (\d+)/m.exec(await (await fetch(`${url}/metrics`)).text())?.[1]
   const waiting = async (count: string) => {
-    for (let i = 0; i < 200 && (await inQueue()) !== count; i++) await new Promise((resolve) => setTimeout(resolve, 5))
+    for (let i = 0; i < 4000 && (await inQueue()) !== count; i++) await new Promise((resolve) => setTimeout(resolve, 5))
     expect(await inQueue()).toBe(count)
   }
   const first = chat(about(1))

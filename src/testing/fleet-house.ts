@@ -61,7 +61,7 @@ export async function fleetHouse(options: HouseOptions = {}): Promise<FleetHouse
 }
 
 async function ready(url: string): Promise<void> {
-  for (let i = 0; i < 200; i++) {
+  for (let i = 0; i < 3000; i++) {
     const { notes } = (await (await fetch(`${url}/ready`)).json()) as { notes: string[] }
     if (notes.length === 0) return
     await new Promise((resolve) => setTimeout(resolve, 10))
@@ -88,8 +88,8 @@ export function saidIn(text: string): string {
 /** A conversation of its own: it may go anywhere. */
 export const about = (i: number) => ({ messages: [{ role: 'user', content: `question ${i}` }] })
 
-/** Waits, two seconds at most. */
+/** Waits, half a minute at most. */
 export const until = async (what: () => boolean) => {
-  for (let i = 0; i < 400 && !what(); i++) await new Promise((resolve) => setTimeout(resolve, 5))
+  for (let i = 0; i < 6000 && !what(); i++) await new Promise((resolve) => setTimeout(resolve, 5))
   if (!what()) throw new Error('it did not come about')
 }
