@@ -8,12 +8,14 @@
 // thread in the same run. Prefill has the ratio to Q4_0, whose kernels are repacked for int8, as what the machine can do.
 // Goals: prefill512ToQ4_1 2.5, prefill512ToQ4_0 1, decode against either file 2.
 // Run: npm run bench -- engine [--model FILE.gguf] [--peer FOLDER_OF_LLAMA_BENCH] [--repeats N]
+//      [--provider native|cpu]: another one than the program takes here
 
 import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { loadavg, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { capacityClass, Slot, slotBytes } from '../src/engine/slot.js'
+import type { Provider } from '../src/provider.js'
 import { type ImportedModel, openImported, pulledSmolLm2 } from '../src/testing/imported-model.js'
 import { seeded } from '../src/testing/random.js'
 import { type LlamaRun, llamaBench, llamaQuantize } from './workload/llama.js'
@@ -23,6 +25,7 @@ const { values } = parseArgs({
   options: {
     model: { type: 'string', default: pulledSmolLm2() ?? '' },
     peer: { type: 'string', default: llamaFolder() ?? '' },
+    provider: { type: 'string', default: 'auto' },
     repeats: { type: 'string', default: '3' },
   },
 })
@@ -42,6 +45,12 @@ if (values.model === '') {
   process.stderr.write('engine needs weights: refrain pull fetches them, or --model FILE.gguf names them\n')
   process.exit(2)
 }
+const PROVIDERS: Readonly<Record<string, Provider | undefined>> = { auto: undefined, native: 'native', cpu: 'onnx-cpu' }
+if (!Object.hasOwn(PROVIDERS, values.provider)) {
+  process.stderr.write('engine: --provider is auto, native or cpu\n')
+  process.exit(2)
+}
+const provider = PROVIDERS[values.provider]
 const repeats = Number(values.repeats)
 if (!Number.isInteger(repeats) || repeats < 1) {
   process.stderr.write('engine: --repeats is a whole number, 1 or more\n')
@@ -254,7 +263,7 @@ const temporary = mkdtempSync(join(tmpdir(), 'refrain-engine-'))
 try {
   const load = loadavg()[0]!
   say(`importing ${values.model}`)
-  const model = await openImported(values.model, temporary)
+  const model = await openImported(values.model, temporary, { ...(provider && { provider }) })
   const peers = peersOf(values.peer, values.model, temporary)
   const ours = new Ours(model)
   say(`filling ${Math.max(...DEPTHS)} tokens`)
@@ -282,7 +291,14 @@ try {
   table({ 'prefill chunks': alone.chunks })
   table({ 'decode batches': alone.batches })
   const said = Object.fromEntries(peers.map((peer) => [peer.name, peer.failure ?? peer.said]))
-  const report = { bench: 'engine', ...ratios(samples, peers), repeats, loadAtStart: rounded(load), peers: said }
+  const report = {
+    bench: 'engine',
+    provider: provider ?? 'auto',
+    ...ratios(samples, peers),
+    repeats,
+    loadAtStart: rounded(load),
+    peers: said,
+  }
   process.stdout.write(`${JSON.stringify({ ...report, ...columns, decodeAtCopyRate: ceiling, ...alone })}\n`)
 } finally {
   rmSync(temporary, { recursive: true, force: true })

@@ -48,7 +48,14 @@ const { template, end, specials } = scriptedTemplate({ template: 'chatml', end: 
 const tokenizer = createScriptedTokenizer({ end, specials })
 const chainOf = createChainMemo(32 * 1024 * 1024)
 const layout = { layers: 1, kvHeads: 1, headDim: 1, dtype: 'fp16' } as const
-const root = makeRoot({ weightsDigest: 'b', tokenizerDigest: 'b', layout, rounding: 'none', arithmetic: 'bench', tenantSalt: 'default' })
+const root = makeRoot({
+  weightsDigest: 'b',
+  tokenizerDigest: 'b',
+  layout,
+  rounding: 'none',
+  arithmetic: 'bench',
+  tenantSalt: 'default',
+})
 
 function factsOf(messages: readonly ChatMessage[]): TurnFacts {
   const rendered = template.render(messages, { tools, addGenerationPrompt: true })

@@ -136,7 +136,7 @@ const root = makeRoot({
   tokenizerDigest: 'bench',
   layout: { layers: 1, kvHeads: 1, headDim: 1, dtype: 'fp16' },
   rounding: 'none',
-    arithmetic: 'bench',
+  arithmetic: 'bench',
   tenantSalt: 'default',
 })
 
