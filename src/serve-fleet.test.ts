@@ -230,7 +230,7 @@ describe('settings by kind', () => {
   test('what only a Refrain knows is refused by name where the backend is none, in every dialect', async () => {
     const { post, stubs } = await house({ stubs: [{ lacks: ['/v1/messages'] }] })
     const session = `ses_${'0'.repeat(32)}`
-    const own = { quick: { tasks: [{ task: 'title' }] }, refrain: { allowed_tools: ['a_*'] }, session }
+    const own = { refrain: { allowed_tools: ['a_*'] }, session }
     for (const path of ['/v1/chat/completions', '/v1/messages']) {
       for (const [key, value] of Object.entries(own)) {
         const body = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'a' }], [key]: value }
@@ -239,6 +239,8 @@ describe('settings by kind', () => {
         expect(await answer.text()).toContain(`'${key}' cannot be honoured`)
       }
     }
+    const prompt = { model: 'm', prompt: 'a', quick: { tasks: [{ task: 'title' }] } }
+    expect(await (await post('/v1/completions', prompt)).text()).toContain("'quick' cannot be honoured")
     expect(stubs[0]?.requests).toHaveLength(0)
     const neutral = { model: 'm', messages: [{ role: 'user', content: 'a' }], quick: null, session: 'mine' }
     expect((await post('/v1/chat/completions', JSON.stringify(neutral))).status).toBe(200)

@@ -213,7 +213,8 @@ class Passing {
   }
 
   #telling(remote: Remote): Telling {
-    const { asked, sink } = this.#request
+    const { sink } = this.#request
+    const asked = withoutBeside(this.#request.asked, remote) // invalid_request
     if (GENERATING.has(asked.path)) checkOwn(asked, remote)
     if (this.#soFar !== undefined && this.#broken !== undefined) {
       return continued(asked, sink, this.#broken, this.#soFar)
@@ -269,7 +270,7 @@ class Passing {
       if (!isQuiet) tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
       const answered = exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
       // The books are kept while the backend works.
-      sink.routed(routeHeader(placement))
+      sink.routed(routeHeader(placement), member.id)
       if (seat === undefined) router.sent(asked.query, placement)
       ending = await answered
       return ending
@@ -396,6 +397,12 @@ function checkOwn({ body }: Forward, { id, facts }: Remote): void {
   if (!LOGGED.test(body.member('session') ?? '')) return
   const text = `'session' cannot be honoured: sessions are logged by a Refrain alone, and the backend ${id} is none`
   throw new RefrainError('unsupported_parameter', text, { param: 'session' })
+}
+
+/** Side questions in the body go apart to what is no Refrain. @throws RefrainError where they cannot be asked. */
+function withoutBeside(asked: Forward, { facts }: Remote): Forward {
+  const { beside } = asked
+  return beside === undefined || facts?.kind === 'refrain' ? asked : { ...asked, body: beside.asked().body }
 }
 
 /** The id of a logged session, as JSON. */

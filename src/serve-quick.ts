@@ -2,16 +2,10 @@
 // the prefix is held. Invariant: nobody's question computes the prefix that another one is computing: one goes first, the
 // others follow once it is held; a question that fails touches no other.
 
-import type {
-  FleetQuick,
-  FleetService,
-  Forward,
-  Forwarded,
-  ForwardUsage,
-  QuickForward,
-  QuickForwarded,
-} from './api/contract.js'
+import type { AsideWords, FleetQuick, FleetService, Forward, Forwarded, ForwardUsage } from './api/contract.js'
 import { RefrainError } from './core/errors.js'
+import type { QuickResult } from './core/quick.js'
+import { asideAnswer } from './quick/aside-answer.js'
 import { type AsideAnswer, type AsideQuestion, asideFault, asideQuestions, asideResult } from './quick/asides.js'
 import { catalogueOf } from './quick/catalogue.js'
 import type { MemberPlacement } from './router/contract.js'
@@ -32,45 +26,49 @@ const HELD = 0.9
 /** Questions at once: a server's own queue is for others too. */
 const AT_ONCE = 8
 
-type Whole = Extract<Forwarded, { kind: 'whole' }>
+export type Whole = Extract<Forwarded, { kind: 'whole' }>
 
-export function createFleetQuick(parts: FleetQuickParts): FleetQuick {
+export function createFleetQuick(parts: FleetQuickParts): Pick<FleetQuick, 'ask'> {
   const { fleet, askedAs, members } = parts
   const catalogue = catalogueOf()
 
   return {
-    async ask(asked, routed, signal): Promise<QuickForwarded> {
+    async ask(asked, routed, signal) {
       const placement = fleet.place(asked.whole.query) //           model_not_found, engine_failed, queue_full
       const as = askedAs(placement.member.id)
       const excluded = members().filter((id) => askedAs(id) !== as)
-      if (as === 'refrain') {
-        return { kind: 'whole', answer: await sent(routing(asked.whole, excluded), { parts, routed, signal }) }
-      }
+      const send = (each: Forward) => sent(fleet, excluding(each, excluded), { routed, signal })
+      if (as === 'refrain') return { kind: 'whole', answer: await send(asked.whole) }
       const questions = asideQuestions(asked.tasks, { catalogue, native: as === 'tasks' })
-      const asking = new Asking(asked, excluded, { parts, routed, signal })
+      const { isJoinable } = asked
+      const asking = new Asking({ chat: (question) => asked.chat(question), send, isJoinable, signal })
       const answers = await asking.all(questions, isHeld(placement, asked.whole)) // as the leader fails
-      return summed(questions, answers)
+      return { kind: 'results', ...summed(questions, answers) }
     },
   }
 }
 
-interface Sent {
-  readonly parts: FleetQuickParts
+/** Not to members of these ids. */
+export function excluding(asked: Forward, excluded: readonly string[]): Forward {
+  return { ...asked, query: { ...asked.query, excluded } }
+}
+
+interface Sending {
   readonly routed: (route: string) => void
   readonly signal: AbortSignal
 }
 
-/** Only to backends that are asked in the same way. */
-function routing(asked: Forward, excluded: readonly string[]): Forward {
-  return { ...asked, query: { ...asked.query, excluded } }
-}
-
-async function sent(asked: Forward, { parts, routed, signal }: Sent): Promise<Whole> {
+/** Sends what is answered by one body. @throws RefrainError, the signal's reason. */
+export async function sent(
+  fleet: Pick<FleetService, 'forward'>,
+  asked: Forward,
+  { routed, signal }: Sending,
+): Promise<Whole> {
   const nothing = () => {
     throw new Error('a side question was answered by a stream')
   }
   const sink = { routed, begin: nothing, write: nothing, failsWith: () => undefined }
-  const forwarded = await parts.fleet.forward(asked, sink, signal)
+  const forwarded = await fleet.forward(asked, sink, signal)
   if (forwarded.kind !== 'whole') return nothing()
   return forwarded
 }
@@ -79,22 +77,28 @@ function isHeld({ predictedHitTokens }: MemberPlacement, { query }: Forward): bo
   return predictedHitTokens >= HELD * query.promptTokens
 }
 
-type Answered = AsideAnswer | { readonly fault: unknown }
+export type Answered = AsideAnswer | { readonly fault: unknown }
+
+export interface AskingParts {
+  /** The chat with one question. */
+  chat(question: AsideWords): Forward
+  send(asked: Forward): Promise<Whole>
+  /** Words may end the last message. */
+  readonly isJoinable: boolean
+  readonly signal: AbortSignal
+}
 
 /** The questions of one call. */
-class Asking {
-  readonly #asked: QuickForward
-  readonly #excluded: readonly string[]
-  readonly #sent: Sent
+export class Asking {
+  readonly #parts: AskingParts
   /** The template takes no two messages of the user's in a row. */
   #joined = false
 
-  constructor(asked: QuickForward, excluded: readonly string[], how: Sent) {
-    this.#asked = asked
-    this.#excluded = excluded
-    this.#sent = how
+  constructor(parts: AskingParts) {
+    this.#parts = parts
   }
 
+  /** @throws RefrainError where the first one fails for a reason of the backend's, the signal's reason. */
   async all(questions: readonly AsideQuestion[], isHeld: boolean): Promise<Answered[]> {
     const answers: Answered[] = []
     let next = 0
@@ -119,7 +123,7 @@ class Asking {
     try {
       return await this.#answer(question)
     } catch (fault) {
-      if (this.#sent.signal.aborted || !(fault instanceof RefrainError)) throw fault
+      if (this.#parts.signal.aborted || !(fault instanceof RefrainError)) throw fault
       return { fault }
     }
   }
@@ -127,17 +131,17 @@ class Asking {
   async #answer(question: AsideQuestion): Promise<AsideAnswer> {
     const joined = this.#joined
     const whole = await this.#send(question, joined)
-    if (whole.status !== 400 || joined || question.instruction === undefined || !this.#asked.isJoinable) {
-      return answerOf(whole)
+    if (whole.status !== 400 || joined || question.instruction === undefined || !this.#parts.isJoinable) {
+      return asideAnswer(whole)
     }
     const again = await this.#send(question, true)
     if (again.status === 200) this.#joined = true
-    return answerOf(again.status === 200 ? again : whole)
+    return asideAnswer(again.status === 200 ? again : whole)
   }
 
   #send({ aside, instruction, task }: AsideQuestion, joined: boolean): Promise<Whole> {
     const how = instruction === undefined ? { task: task.task } : { said: instruction, joined }
-    return sent(routing(this.#asked.chat({ aside, ...how }), this.#excluded), this.#sent)
+    return this.#parts.send(this.#parts.chat({ aside, ...how }))
   }
 }
 
@@ -146,66 +150,33 @@ function isOfBackend(fault: unknown): boolean {
   return !(fault instanceof RefrainError) || fault.code !== 'unsupported_parameter'
 }
 
-/** @throws RefrainError where it is none. */
-function answerOf({ status, body, usage }: Whole): AsideAnswer {
-  const text = body.toString('utf8')
-  const value = parsed(text)
-  if (status >= 400) throw new RefrainError(status === 429 ? 'queue_full' : 'invalid_request', refusalIn(value, status))
-  const choice = (value as { choices?: readonly WireChoice[] } | undefined)?.choices?.[0]
-  const content = choice?.message?.content
-  if (choice === undefined || typeof content !== 'string') {
-    throw new RefrainError('engine_failed', 'the backend answered without a message')
-  }
-  const first = choice.logprobs?.content?.[0]?.top_logprobs
-  const { promptTokens = 0, completionTokens = 0, cachedTokens } = usage ?? ({} as Partial<ForwardUsage>)
-  return {
-    text: content,
-    cut: choice.finish_reason === 'length',
-    ...(Array.isArray(first) && { first }),
-    ...{ promptTokens, completionTokens },
-    ...(cachedTokens !== undefined && { cachedTokens }),
-  }
+/** One result a question; `baseTokens` of each prompt are counted elsewhere. */
+export function resultsOf(
+  questions: readonly AsideQuestion[],
+  answers: readonly Answered[],
+  baseTokens: number,
+): QuickResult[] {
+  return questions.map((question, i) => {
+    const answer = answers[i] as Answered
+    return 'fault' in answer ? asideFault(question, answer.fault) : asideResult(question, answer, baseTokens)
+  })
 }
 
-interface WireChoice {
-  readonly message?: { readonly content?: unknown }
-  readonly finish_reason?: string
-  readonly logprobs?: {
-    readonly content?: readonly { readonly top_logprobs?: readonly { token: string; logprob: number }[] }[]
-  } | null
-}
-
-function refusalIn(value: unknown, status: number): string {
-  const { error, message, detail } = (value ?? {}) as {
-    error?: { message?: unknown }
-    message?: unknown
-    detail?: unknown
-  }
-  const said = [error?.message, message, detail].find((each) => typeof each === 'string')
-  return said === undefined ? `the backend answers ${status}` : String(said)
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown
-  } catch {
-    return undefined
-  }
+/** The length of the shortest prompt that was answered. */
+export function shortest(answers: readonly Answered[]): number {
+  const lengths = answers.flatMap((answer) => ('fault' in answer ? [] : [answer.promptTokens]))
+  return lengths.length === 0 ? 0 : Math.min(...lengths)
 }
 
 /** What all questions have in common is counted once: the shortest of them. */
-function summed(questions: readonly AsideQuestion[], answers: readonly Answered[]): QuickForwarded {
-  const good = answers.flatMap((answer) => ('fault' in answer ? [] : [answer]))
-  const base = good.length === 0 ? 0 : Math.min(...good.map(({ promptTokens }) => promptTokens))
-  const results = questions.map((question, i) => {
-    const answer = answers[i] as Answered
-    return 'fault' in answer ? asideFault(question, answer.fault) : asideResult(question, answer, base)
-  })
-  const [leader] = good
+export function summed(questions: readonly AsideQuestion[], answers: readonly Answered[]) {
+  const base = shortest(answers)
+  const results = resultsOf(questions, answers, base)
+  const leader = answers.find((answer) => !('fault' in answer)) as AsideAnswer | undefined
   const usage: ForwardUsage = {
     promptTokens: base + results.reduce((sum, result) => sum + result.usage.promptTokens, 0),
     completionTokens: results.reduce((sum, result) => sum + result.usage.completionTokens, 0),
     ...(leader?.cachedTokens !== undefined && { cachedTokens: Math.min(base, leader.cachedTokens) }),
   }
-  return { kind: 'results', results, usage }
+  return { results, usage }
 }

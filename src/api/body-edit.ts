@@ -1,8 +1,8 @@
-// Edits of a body's bytes: members that are set, a message that is added. Invariant: every other byte stays where and as it
+// Edits of a body's bytes: members that are set or taken out, a message that is added. Invariant: every other byte stays where and as it
 // is, since order, spacing and number forms inside tools and arguments are part of a prompt's prefix.
 
 import { RefrainError } from '../core/errors.js'
-import type { BodyScan } from './body-scan.js'
+import type { BodyMember, BodyScan } from './body-scan.js'
 import type { BodySetting, ForwardBody } from './contract.js'
 
 interface Splice {
@@ -36,6 +36,23 @@ export function edited(scan: BodyScan, settings: readonly BodySetting[], appende
   }
   if (appended !== undefined) splices.push(appendedTo(scan, appended))
   return spliced(scan.bytes, splices)
+}
+
+/** The bytes of `scan` without its members called `key`. */
+export function without({ bytes, members }: Pick<BodyScan, 'bytes' | 'members'>, key: string): Buffer {
+  const splices: Splice[] = []
+  let isFirst = true
+  for (const [i, member] of members.entries()) {
+    if (member.key !== key) {
+      isFirst = false
+      continue
+    }
+    // The comma goes with it: the one behind where nothing is left in front.
+    const { keyStart, end } = member
+    if (isFirst) splices.push({ start: keyStart, end: members[i + 1]?.keyStart ?? end, text: '' })
+    else splices.push({ start: (members[i - 1] as BodyMember).end, end, text: '' })
+  }
+  return spliced(bytes, splices)
 }
 
 function appendedTo(scan: BodyScan, message: string): Splice {

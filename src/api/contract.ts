@@ -4,7 +4,7 @@
 import type { Backend } from '../backend/backend.js'
 import type { Clock } from '../core/clock.js'
 import type { GenerateEvent } from '../core/events.js'
-import type { Aside, QuickResult, QuickTask } from '../core/quick.js'
+import type { Aside, QuickAsk, QuickResult, QuickTask } from '../core/quick.js'
 import type { GenerateRequest, Prompt, Tenant } from '../core/request.js'
 import type { Dashboard } from '../dashboard/contract.js'
 import type { TurnArchive } from '../explain/contract.js'
@@ -164,6 +164,19 @@ export interface Forward {
   readonly chat?: ForwardChat
   /** It is a side question: what its answer must be. */
   readonly aside?: Aside
+  /** It has side questions in its own body. */
+  readonly beside?: ForwardBeside
+}
+
+/** How one side question is put. */
+export interface AsideWords {
+  readonly aside: Aside
+  /** In words behind the chat. */
+  readonly said?: string
+  /** As `task` on the last message. */
+  readonly task?: string
+  /** The words end the last message, which is the user's, where a template takes no two of them in a row. */
+  readonly joined?: boolean
 }
 
 /** Side questions about a chat that is on its way to backends elsewhere. */
@@ -171,16 +184,8 @@ export interface QuickForward {
   readonly tasks: readonly QuickTask[]
   /** The call as it came, for a backend that is a Refrain. */
   readonly whole: Forward
-  /**
-   * The chat with one question: `said` in words behind it, or `task` on its last message. `joined`: the words end the last
-   * message, which is the user's, where a template takes no two of them in a row.
-   */
-  chat(question: {
-    readonly aside: Aside
-    readonly said?: string
-    readonly task?: string
-    readonly joined?: boolean
-  }): Forward
+  /** The chat with one question. */
+  chat(question: AsideWords): Forward
   /** The last message is the user's, and a text that words can be put behind. */
   readonly isJoinable: boolean
 }
@@ -190,10 +195,47 @@ export type QuickForwarded =
   | { readonly kind: 'whole'; readonly answer: Extract<Forwarded, { kind: 'whole' }> }
   | { readonly kind: 'results'; readonly results: readonly QuickResult[]; readonly usage: ForwardUsage }
 
-/** Side questions in fleet mode (serve-quick.ts implements it). */
+/** Side questions in a chat's own body. A Refrain gets them as they came. */
+export interface ForwardBeside {
+  /** They are all of the call: DeepSeek's `task` on the last message. */
+  readonly isTask: boolean
+  /** What they ask, read once. @throws RefrainError by field. */
+  asked(): BesideAsked
+}
+
+export interface BesideAsked extends QuickAsk {
+  /** What goes on without them. */
+  readonly body: ForwardBody
+  /** The last message is the user's, and a text that words can be put behind. */
+  readonly isJoinable: boolean
+  /** The questions' prompt is, as text, that of the request: what holds the one holds the other. */
+  readonly isSamePrompt: boolean
+  /** The chat with one question, behind `reply` (raw JSON of a message) where there is one. `part` numbers it. */
+  chat(question: AsideWords, at: { readonly part: number; readonly reply?: string | undefined }): Forward
+  /** For the answer of one call. */
+  answer(): BesideAnswer
+  /** The whole answer of a call that is a task: a body, or all events. @throws RefrainError where the task failed. */
+  taskAnswer(results: readonly QuickResult[], usage: ForwardUsage): string
+}
+
+/** An answer on its way to the client that gets the results in it before it ends. */
+export interface BesideAnswer {
+  /** Of whole events, those that go on at once; the others wait for `rest`. */
+  pass(bytes: Buffer): Buffer
+  /** What waited, with the results. */
+  rest(results: readonly QuickResult[]): Buffer
+  /** A body with the results. */
+  whole(body: Buffer, results: readonly QuickResult[]): Buffer
+  /** What was said, by the events that passed or by `body`: a chat's message as raw JSON. */
+  reply(body?: Buffer): string
+}
+
+/** Side questions in fleet mode (serve-quick.ts and serve-beside.ts implement it). */
 export interface FleetQuick {
   /** `routed` hears where they went. @throws RefrainError where none of them could be asked, the signal's reason. */
   ask(asked: QuickForward, routed: (route: string) => void, signal: AbortSignal): Promise<QuickForwarded>
+  /** As `FleetService.forward`, for what has side questions in its own body. */
+  beside(asked: Forward & Required<Pick<Forward, 'beside'>>, sink: ForwardSink, signal: AbortSignal): Promise<Forwarded>
 }
 
 /** Messages that are looked at one by one, where they are new. */
@@ -209,8 +251,8 @@ export interface ForwardChat {
 
 /** Where a stream goes. */
 export interface ForwardSink {
-  /** Where the request was sent, for a header; again when it is sent to another. */
-  routed(route: string): void
+  /** Where the request was sent, for a header, and to which member; again when it is sent to another. */
+  routed(route: string, member: string): void
   /** The first content is about to come. */
   begin(headers: Readonly<Record<string, string>>): void
   write(bytes: Buffer | string): void
@@ -226,7 +268,10 @@ export interface ForwardUsage {
   readonly cachedTokens?: number
 }
 
-export type Forwarded =
+export type Forwarded = {
+  /** What side questions in the request's own body came to. */
+  readonly quick?: readonly QuickResult[]
+} & (
   | { readonly kind: 'stream'; readonly usage?: ForwardUsage }
   | {
       readonly kind: 'whole'
@@ -235,6 +280,7 @@ export type Forwarded =
       readonly body: Buffer
       readonly usage?: ForwardUsage
     }
+)
 
 /** What the HTTP side needs of a fleet (serve-fleet.ts implements it). */
 export interface FleetService {

@@ -4,8 +4,9 @@
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../core/clock.js'
+import { chatParts, isJoinable, withQuestion } from './aside-body.js'
 import { readBody } from './body.js'
-import { type BodyMember, BodyScan, ROLES } from './body-scan.js'
+import { BodyScan } from './body-scan.js'
 import type { FleetQuick, Forward, QuickForward } from './contract.js'
 import { type Calling, countedCall } from './counted-call.js'
 import { wireResult, wireUsage } from './dialect/quick-result.js'
@@ -69,52 +70,24 @@ async function ask(
 }
 
 /** Members that are no part of a chat. */
-const OWN = new Set(['tasks', 'messages', 'session'])
+const OWN = new Set(['tasks', 'session'])
 
 function forwardOf(request: FastifyRequest, tasks: QuickForward['tasks'], options: FleetQuickOptions): QuickForward {
   const bytes = request.body as Buffer
   const scan = new BodyScan(bytes)
-  const { starts, ends, roles } = scan.elements
-  const text = ({ start, end }: Pick<BodyMember, 'start' | 'end'>) => bytes.toString('utf8', start, end)
-  const messages = starts.map((start, i) => text({ start, end: ends[i] as number }))
-  const rest = scan.members
-    .filter(({ key }) => !OWN.has(key))
-    .map((each) => `${JSON.stringify(each.key)}:${text(each)}`)
-  const isJoinable = ROLES[roles.at(-1) ?? 0] === 'user' && typeof contentOf(messages.at(-1)) === 'string'
+  const parts = chatParts(scan, (key) => !OWN.has(key))
   let part = 0
   const asking = (path: string, body: Buffer): Forward => {
     const { id, tenant } = request
     const at = { id, tenant, path, request: request.raw, headers: { 'x-request-id': id } }
     const asked = askedOf({ ...at, bytes: body, scan: new BodyScan(body), isJson: true }, options)
     const query = { ...asked.query, part: part++, requestClass: 'auxiliary', priority: 'auxiliary' } as const
-    return { ...asked, query, url: path, stream: false }
+    return { ...asked, query, url: path, stream: false, beside: undefined }
   }
   return {
     tasks,
-    isJoinable,
+    isJoinable: isJoinable(scan, parts.messages.at(-1)),
     whole: asking('/v1/quick', bytes),
-    chat({ aside, said, task, joined = false }) {
-      const all = [...messages]
-      if (task !== undefined) all.push(withMember(all.pop() as string, 'task', task))
-      else if (joined) all.push(withContent(all.pop() as string, said as string))
-      else all.push(JSON.stringify({ role: 'user', content: said }))
-      const body = Buffer.from(`{${[...rest, `"messages":[${all.join(',')}]`].join(',')}}`)
-      return { ...asking(CHAT_PATH, body), aside }
-    },
+    chat: (question) => ({ ...asking(CHAT_PATH, withQuestion(parts, question)), aside: question.aside }),
   }
-}
-
-function contentOf(message: string | undefined): unknown {
-  return message === undefined ? undefined : (JSON.parse(message) as { content?: unknown }).content
-}
-
-/** The raw text of an object with one more member at its end. */
-function withMember(json: string, key: string, value: string): string {
-  const open = json.trimEnd().slice(0, -1).trimEnd()
-  return `${open}${open.endsWith('{') ? '' : ','}${JSON.stringify(key)}:${JSON.stringify(value)}}`
-}
-
-/** The last of two members of a name counts. */
-function withContent(json: string, said: string): string {
-  return withMember(json, 'content', `${contentOf(json) as string}\n\n${said}`)
 }

@@ -15,6 +15,8 @@ import type {
   ForwardChat,
   Translation,
 } from './contract.js'
+import type { Envelope } from './dialect/contract.js'
+import { asksBeside, besideOf } from './forward-beside.js'
 import { ignoredHeader } from './generate-route.js'
 import { queryOf } from './route-query.js'
 import { translatable, translate } from './translate.js'
@@ -72,7 +74,8 @@ export function askedOf(asking: Asking, options: AskingOptions): Forward {
   const model = fleet.resolve(sent.model || undefined)
   const query = model === sent.model ? sent : { ...sent, model }
   const isGenerating = GENERATING.has(path)
-  return {
+  const name = model === sent.model ? undefined : model
+  const asked: Forward = {
     query,
     tenant,
     method: request.method ?? 'POST',
@@ -80,12 +83,16 @@ export function askedOf(asking: Asking, options: AskingOptions): Forward {
     url: request.url ?? path,
     headers: headersOf(request, PASSED, { 'x-request-id': asking.headers['x-request-id'] as string }),
     credentials: headersOf(request, ['authorization', 'x-api-key'], {}),
-    body: isJson ? new ScannedBody(scan, model === sent.model ? undefined : model) : upload(bytes),
+    body: isJson ? new ScannedBody(scan, name) : upload(bytes),
     stream: isGenerating && scan.value('stream') === true,
     forceUsage,
     ...(isGenerating && translating(asking, query, options)),
     ...(path === CHAT_PATH && isJson && { chat: new ScannedChat(scan) }),
   }
+  if (!isGenerating || !asksBeside(path, scan)) return asked
+  const envelope = envelopeOf(asking, query, options)
+  const body = (edited: BodyScan) => new ScannedBody(edited, name)
+  return { ...asked, beside: besideOf(asked, { scan, envelope, forceUsage, body, headers: asking.headers }) }
 }
 
 /** Nothing of it is read before it is asked for. */
@@ -150,15 +157,21 @@ function upload(bytes: Buffer): ForwardBody {
   return { member: () => undefined, edited: () => bytes }
 }
 
-function translating(asking: Asking, query: RouteQuery, { limits, forceUsage }: AskingOptions) {
+function envelopeOf({ id, tenant }: Asking, query: RouteQuery, { limits }: AskingOptions): Envelope {
+  const { session, parentSession, requestClass, priority } = query
+  const family = parentSession === undefined ? {} : { parentSession }
+  return { id, tenant: tenant as Tenant, session, ...family, requestClass, priority, limits }
+}
+
+function translating(asking: Asking, query: RouteQuery, options: AskingOptions) {
+  const { forceUsage } = options
   const dialect = translatable(asking.path)
   if (dialect === undefined) return {}
-  const { id, bytes, tenant } = asking
-  const { session, parentSession, requestClass, priority, model } = query
-  const family = parentSession === undefined ? {} : { parentSession }
-  const envelope = { id, tenant: tenant as Tenant, session, ...family, requestClass, priority, limits }
+  const { bytes } = asking
+  const { model } = query
   return {
     translate: (): Translation => {
+      const envelope = envelopeOf(asking, query, options)
       const translation = translate({ dialect, bytes, envelope, model, about: { model, forceUsage } })
       const names = ignoredHeader(translation.ignored)
       if (names !== '') asking.headers['x-refrain-ignored'] = names

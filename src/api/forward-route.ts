@@ -15,17 +15,20 @@ import type { RouteQuery } from '../router/contract.js'
 import { ClientGone } from './answer.js'
 import { BodyMemo } from './body-memo.js'
 import { BodyScan } from './body-scan.js'
-import type { ApiLimits, FleetService, Forwarded, ForwardSink, ForwardUsage } from './contract.js'
+import type { ApiLimits, FleetQuick, FleetService, Forwarded, ForwardSink, ForwardUsage } from './contract.js'
 import { asRefrainError } from './dialect/openai-shape.js'
+import { addedTokens } from './dialect/quick-result.js'
 import { reportFault, retryHeaders } from './failure.js'
 import { type Asking, askedOf, GENERATING } from './forward-asked.js'
 import { type FailureShape, shapeOf } from './forward-failure.js'
 import { ForwardStream } from './forward-stream.js'
 import type { Gate } from './gate.js'
-import type { Active } from './generate-route.js'
+import { type Active, tellQuick } from './generate-route.js'
 
 export interface ForwardOptions {
   readonly fleet: FleetService
+  /** Absent: nothing is asked on the side. */
+  readonly quick?: FleetQuick
   readonly gate: Gate
   readonly limits: ApiLimits
   readonly clock: Clock
@@ -153,7 +156,11 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   if (asked.stream) passage.stream = streamOf(passage, options)
   // It is on its way by then: the backend works meanwhile.
   if (passage.isJson) setImmediate(() => kept?.keep(passage.scan))
-  const forwarded = await options.fleet.forward(asked, passage, stop.signal)
+  const { beside } = asked
+  const forwarded =
+    beside === undefined || options.quick === undefined
+      ? await options.fleet.forward(asked, passage, stop.signal)
+      : await options.quick.beside({ ...asked, beside }, passage, stop.signal)
   answer(passage, forwarded)
   passage.endedAt = options.clock.now()
   return forwarded
@@ -309,10 +316,12 @@ function settle(passage: Passage, options: ForwardOptions, { forwarded, failure 
   const { active, isQuiet } = options
   active.delete(passage.stop)
   if (isQuiet === true || !requestSettled.channel.hasSubscribers) return
-  const { usage } = forwarded ?? {}
+  const { usage, quick = NOTHING_ASKED } = forwarded ?? {}
   const { startedAt, query, tenant, path, firstAt, endedAt = options.clock.now() } = passage
   const cached = usage?.cachedTokens ?? 0
   const error = errorOf(failure)
+  tellQuick(quick, tenant?.name ?? '')
+  const added = addedTokens(quick)
   requestSettled.publish({
     id: passage.id,
     tenant: tenant?.name ?? '',
@@ -320,17 +329,19 @@ function settle(passage: Passage, options: ForwardOptions, { forwarded, failure 
     model: query?.model ?? '',
     status: statusOf(forwarded, failure),
     ...(error !== undefined && { error }),
-    promptTokens: usage?.promptTokens ?? 0,
-    completionTokens: usage?.completionTokens ?? 0,
+    promptTokens: (usage?.promptTokens ?? 0) + added.promptTokens,
+    completionTokens: (usage?.completionTokens ?? 0) + added.completionTokens,
     working: 0,
     memory: cached,
     disk: 0,
-    computed: (usage?.promptTokens ?? 0) - cached,
+    computed: (usage?.promptTokens ?? 0) - cached + added.promptTokens,
     ...(firstAt !== undefined && { ttftMs: firstAt - startedAt }),
     durationMs: endedAt - startedAt,
     ...(query?.session !== undefined && { session: query.session }),
   })
 }
+
+const NOTHING_ASKED: NonNullable<Forwarded['quick']> = []
 
 function errorOf(failure: unknown): ErrorCode | 'client_gone' | undefined {
   if (failure === undefined) return undefined

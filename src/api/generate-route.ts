@@ -4,6 +4,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Clock } from '../core/clock.js'
 import type { ErrorCode } from '../core/errors.js'
+import type { QuickResult } from '../core/quick.js'
 import type { GenerateRequest, Priority } from '../core/request.js'
 import { quickAnswered, requestBegun, requestSettled } from '../core/signals.js'
 import { type Answering, answerStream, answerWhole, ClientGone, Tally } from './answer.js'
@@ -137,15 +138,20 @@ export function tellBegun(request: FastifyRequest, clock: Clock): void {
   requestBegun.publish({ id: request.id, route, sinceMs: clock.now() - request.startedAt, traceparent, tracestate })
 }
 
+/** Says what side questions came to. */
+export function tellQuick(results: readonly QuickResult[], tenant: string): void {
+  for (const { task, form, error, usage } of results) {
+    quickAnswered.publish({ task, form, error: error?.code, tenant, ...usage })
+  }
+}
+
 /** Says, once per request, what became of it. */
 export function settle(request: FastifyRequest, { tally, model, failure, clock }: Outcome): void {
   if (request.settled) return
   request.settled = true
   const { startedAt, session } = request
   const tenant = request.tenant.name
-  for (const { task, form, error, usage } of tally.quick) {
-    quickAnswered.publish({ task, form, error: error?.code, tenant, ...usage })
-  }
+  tellQuick(tally.quick, tenant)
   const error: ErrorCode | 'client_gone' | undefined =
     failure === undefined ? undefined : failure instanceof ClientGone ? 'client_gone' : asRefrainError(failure).code
   requestSettled.publish({

@@ -73,6 +73,8 @@ export interface RouteQuery {
   readonly id: string
   /** Of a request that is sent as several at once: which of them. */
   readonly part?: number
+  /** It goes on from what the request of its id has had computed, in the very place. */
+  readonly isBeside?: boolean
   readonly model: string
   readonly tenant: string
   /** Isolation: hits are shared only inside it. */

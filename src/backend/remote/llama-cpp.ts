@@ -40,6 +40,8 @@ export const llamaCpp: RemoteKind = {
       ...withLogprobs(asked),
       ...withoutThinking(member('chat_template_kwargs')),
       ...(grammar ? [{ key: 'grammar', json: JSON.stringify(grammar) }] : (asResponseFormat(asked) ?? [])),
+      // Tools stay in the prompt; a grammar beside tools that may be called is refused.
+      ...(member('tools') === undefined ? [] : [{ key: 'tool_choice', json: '"none"' }]),
       ...(ignoreEos === true ? [{ key: 'ignore_eos', json: 'true' }] : []),
     ]
   },

@@ -181,10 +181,13 @@ class SlotServer {
     return idle.reduce<Slot | undefined>((a, b) => (a === undefined || b.usedAt < a.usedAt ? b : a), undefined)
   }
 
-  /** A side request has a slot of its own: in its session's it would overwrite what the next turn goes on from. */
+  /**
+   * A side request has a slot of its own: in its session's it would overwrite what the next turn goes on from. One that
+   * goes on from a turn's whole prompt costs the next turn its answer at most, and elsewhere it would cost the prompt.
+   */
   #keyOf(query: RouteQuery): string {
-    const { tenant, session, model, requestClass, segments } = query
-    const isSide = requestClass === 'auxiliary' || requestClass === 'compaction'
+    const { tenant, session, model, requestClass, segments, isBeside = false } = query
+    const isSide = !isBeside && (requestClass === 'auxiliary' || requestClass === 'compaction')
     if (isSide && this.#slots.length > 1) return `side\0${tenant}\0${model}`
     if (session !== undefined) return `${tenant}\0${session}\0${model}`
     // Followed by content: the session whose last prompt is a beginning of this one.
