@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto'
 import { openRemote } from './backend/remote/open-remote.js'
 import { createKnowledge } from './compose-knowledge.js'
 import { applyChange, createMembership, createSlots, type MembershipParts, openDrains } from './compose-members.js'
-import { openConfiguredShared, openLog, sharedCounts, within } from './compose-sharing.js'
+import { keepForAll, openConfiguredShared, openLog, sharedCounts, within } from './compose-sharing.js'
 import type { Config } from './config.js'
 import { type Clock, systemClock } from './core/clock.js'
 import { note } from './core/signals.js'
@@ -15,7 +15,7 @@ import { Dialogue, type Port } from './router/dialogue.js'
 import { Fleet } from './router/fleet.js'
 import { itemText, keptIn, newsText } from './router/news.js'
 import { OwnerLink } from './router/owner-link.js'
-import { WorkerHub } from './router/worker-hub.js'
+import { type WorkerEars, WorkerHub } from './router/worker-hub.js'
 import { joinMetrics, startMetrics } from './telemetry/metrics.js'
 
 export interface ClusterOptions {
@@ -95,6 +95,7 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
       members: fleet.entries(),
       up: fleet.members().flatMap(({ id, state }) => (state === 'up' ? [id] : [])),
       records: [...log.records()],
+      isWatched: kept.isWatched(),
     }),
     retell: (sink) => knowledge.index.retell(sink),
     told(text) {
@@ -106,8 +107,12 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
     changed: (change) => applyChange(fleet, change),
     look: (member) => fleet.look(member),
     seats: { take: (...asked) => slots.take(...asked) },
+    enclosed: (origin, what) => kept.enclosed(origin, what),
+    ended: (origin) => kept.ended(origin),
+    answer: (question) => kept.answer(question),
     scrape: async (parts) => joinMetrics([await metrics.parts(), ...parts]),
   })
+  const kept = keepForAll(config, { clock, hub, members: () => fleet.members().map(({ id }) => id) })
   const knowledge = createKnowledge(config, {
     remotes: () => fleet.remotes(),
     isUp: () => false,
@@ -149,6 +154,7 @@ export async function composeCluster(config: Config, options: ClusterOptions = {
       await shared?.close()
       await log.close()
       metrics.close()
+      kept.close()
     },
   }
 }
@@ -192,7 +198,8 @@ class Processes {
   #startFirst(place: number): Promise<string> {
     return new Promise((resolve, reject) => {
       let hasListened = false
-      this.#fork(place, {
+      this.#fork({
+        name: nameOf(place),
         listening(url) {
           hasListened = true
           resolve(url)
@@ -210,14 +217,15 @@ class Processes {
     const ms = livedMs >= LONG_LIFE_MS ? RESTART_MS : waitMs
     this.#clock.after(ms, () => {
       if (this.#isStopping) return
-      this.#fork(place, {
-        listening: () => note.publish({ level: 'info', text: `router process ${place} is back` }),
+      this.#fork({
+        name: nameOf(place),
+        listening: () => note.publish({ level: 'info', text: `${nameOf(place)} is back` }),
         ended: (_code, lived) => this.#again({ place, livedMs: lived, waitMs: Math.min(2 * ms, MAX_RESTART_MS) }),
       })
     })
   }
 
-  #fork(place: number, on: { listening(url: string): void; ended(code: number, livedMs: number): void }): void {
+  #fork(on: WorkerEars & { ended(code: number, livedMs: number): void }): void {
     const worker = cluster.fork()
     const closeLimbo = watchHandover(worker)
     const startedAt = this.#clock.now()
@@ -228,7 +236,7 @@ class Processes {
         closeLimbo()
         this.#running.delete(running)
         const how = signal === null ? `code ${code}` : signal
-        if (!this.#isStopping) note.publish({ level: 'error', text: `router process ${place} ended: ${how}` })
+        if (!this.#isStopping) note.publish({ level: 'error', text: `${on.name} ended: ${how}` })
         on.ended(code ?? 1, this.#clock.now() - startedAt)
         resolve()
       })
@@ -249,6 +257,9 @@ class Processes {
     cancel()
   }
 }
+
+/** For people. */
+const nameOf = (place: number) => `router process ${place}`
 
 /** Messages that a process has not taken; with more it is not busy, it stands still. */
 const MAX_BACKLOG = 20_000

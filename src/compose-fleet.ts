@@ -4,7 +4,7 @@
 import { setFlagsFromString } from 'node:v8'
 import type { FleetQuick, FleetService } from './api/contract.js'
 import { dashboardRoutes } from './api/dashboard-routes.js'
-import { explainRoutes } from './api/explain-routes.js'
+import { explainRoutes, turnRoutes } from './api/explain-routes.js'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
@@ -24,7 +24,7 @@ import {
   openDrains,
   ownedMembership,
 } from './compose-members.js'
-import { openSharing } from './compose-sharing.js'
+import { type LeftToOwner, leaveToOwner, openSharing } from './compose-sharing.js'
 import { warmUp } from './compose-warm-up.js'
 import { type Config, ConfigError } from './config.js'
 import { type Clock, systemClock } from './core/clock.js'
@@ -38,9 +38,8 @@ import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
 import type { OwnerLink } from './router/owner-link.js'
 import { limitsIn } from './router/tenant-limits.js'
 import { createWaitingRoom } from './router/waiting-room.js'
-import { createBeside } from './serve-beside.js'
 import { createFleetService, type Seats } from './serve-fleet.js'
-import { createFleetQuick, type FleetQuickParts } from './serve-quick.js'
+import { createFleetQuick } from './serve-quick.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
 import { openTrace } from './telemetry/trace-open.js'
 import { VERSION } from './version.js'
@@ -113,10 +112,13 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       : ownedMembership(owner, fleet)
   const { queuedRequests, queueMs, sideRequestMs } = config.limits
   const room = createWaitingRoom({ router, queuedRequests, queueMs, sideRequestMs, clock })
-  // A session's turns may come to any of several processes: none of them could tell what the turn before was.
+  // A session's turns may come to any of several processes: their owner has all of them.
+  const left =
+    owner && leaveToOwner(config, owner, { models: () => modelNames(service), backends: () => states(fleet) })
   const turns = owner === undefined && config.explain.turns > 0 ? createFleetTurns(config.explain) : undefined
+  const ears = left === undefined ? turns : left.ears
   const service = createFleetService({
-    router: turns === undefined ? router : listenedTo(router, turns),
+    router: ears === undefined ? router : listenedTo(router, ears),
     room,
     quotas,
     remotes: () => fleet.remotes(),
@@ -141,13 +143,13 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
       shared: sharing.counts,
     },
   })
-  const dashboard = createDashboard({
-    ...{ version: VERSION, kind: 'fleet', clock },
-    processes: owner?.welcome.processes,
-    models: () => service.models().map(({ name }) => name),
-    backends: () => fleet.reports().map(stateOf),
-    turns,
-  })
+  const dashboard =
+    left?.dashboard ??
+    createDashboard({
+      ...{ version: VERSION, kind: 'fleet', clock, turns },
+      models: () => modelNames(service),
+      backends: () => states(fleet),
+    })
   const server = createFleetServer({
     fleet: service,
     quick: quickOf(service, fleet),
@@ -169,7 +171,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
         backendOf,
         release: (tenant, session) => router.release(tenant, session),
       }),
-      ...explainRoutes({ ...(turns && { turns }) }),
+      ...(left?.turns === undefined ? explainRoutes({ ...(turns && { turns }) }) : turnRoutes(left.turns)),
       ...dashboardRoutes(config.server.dashboard ? dashboard : undefined),
     ],
   })
@@ -190,6 +192,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     model: `${config.backends.length} ${config.backends.length === 1 ? 'backend' : 'backends'}`,
     start: async () => {
       owner?.listen({
+        ...(left as LeftToOwner).told,
         news: (text) => peers?.hear(text),
         assign: ({ source, wanted }) => fleet.assign(source, wanted),
         desk: (change) => applyChange(fleet, change),
@@ -262,7 +265,7 @@ function ownedSeats(owner: OwnerLink, fleet: Fleet): Seats {
 
 /** How side questions are put to each backend. */
 function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
-  const parts: FleetQuickParts = {
+  return createFleetQuick({
     fleet: service,
     members: () => fleet.remotes().map(({ id }) => id),
     askedAs(member) {
@@ -270,8 +273,7 @@ function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
       if (remote?.facts?.kind === 'refrain') return 'refrain'
       return remote?.options.tasks === true ? 'tasks' : 'words'
     },
-  }
-  return { ...createFleetQuick(parts), ...createBeside(parts) }
+  })
 }
 
 function inFlightOf(fleet: Fleet): number {
@@ -285,13 +287,22 @@ function gaugesOf({ member, view }: MemberReport): BackendGauges {
   return { id, state, inFlight, queuedPrefillTokens, sessions: view?.sessions ?? 0, predictionError }
 }
 
+function modelNames(service: FleetService): readonly string[] {
+  return service.models().map(({ name }) => name)
+}
+
+function states(fleet: Fleet): readonly BackendState[] {
+  return fleet.reports().map(stateOf)
+}
+
 function stateOf({ member, why, view }: MemberReport): BackendState {
   const { id, kind, state, models, load } = member
   const { predictionError, capacityTokens } = view ?? {}
   return {
     ...{ id, kind, state, models },
     notes: why === undefined ? [] : [why],
-    running: load.inFlight,
+    // Of all routers that share their books.
+    running: view?.load.inFlight ?? load.inFlight,
     waiting: load.reportedQueue,
     queuedPrefillTokens: Math.round(load.queuedPrefillTokens),
     sessions: view?.sessions ?? 0,

@@ -87,10 +87,11 @@ function sendAsset(
   return reply.type(asset.type).send(takesGzip ? asset.gzip : asset.bytes)
 }
 
-function turnsOf(request: FastifyRequest, dashboard: Dashboard) {
+async function turnsOf(request: FastifyRequest, dashboard: Dashboard) {
   const { id } = request.params as { id: string }
   const { tenant } = request.query as { tenant?: unknown }
-  const found = dashboard.turns(request.tenant, id, typeof tenant === 'string' && tenant !== '' ? tenant : undefined)
+  const whose = typeof tenant === 'string' && tenant !== '' ? tenant : undefined
+  const found = await dashboard.turns(request.tenant, id, whose)
   if (found === undefined) throw new RefrainError('not_found', `no turns of a session '${id.slice(0, 128)}' are known`)
   return { object: 'dashboard.turns', ...(snakeKeys(found) as object) }
 }

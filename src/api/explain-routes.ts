@@ -3,12 +3,33 @@
 
 import type { FastifyRequest } from 'fastify'
 import { RefrainError } from '../core/errors.js'
-import type { MissView, SessionView, TurnArchive, TurnView } from '../explain/contract.js'
+import type { MissView, SessionView, TurnArchive, TurnDesk, TurnView } from '../explain/contract.js'
 import type { ApiOptions } from './contract.js'
 import type { Route } from './route.js'
 
-export function explainRoutes({ turns: archive }: Pick<ApiOptions, 'turns'>): Route[] {
-  if (archive === undefined) return []
+export function explainRoutes({ turns }: Pick<ApiOptions, 'turns'>): Route[] {
+  return turns === undefined ? [] : turnRoutes(turnsHere(turns))
+}
+
+/** Turns that are kept in this process. */
+export function turnsHere(archive: TurnArchive): TurnDesk {
+  return {
+    sessions: async (viewer) => joined(archive.sessions(viewer)),
+    async turns(viewer, key, tenant) {
+      const session = archive.session(viewer, key, tenant)
+      return joined(session && { session, turns: archive.turns(viewer, key, tenant) ?? [] })
+    },
+    async turn(viewer, key, which) {
+      const session = archive.session(viewer, key, which.tenant)
+      return joined(session && { session, found: archive.turn(viewer, key, which) })
+    },
+  }
+}
+
+const joined = <T>(value: T) => ({ value, missing: [] })
+
+/** Wherever turns are kept. */
+export function turnRoutes(desk: TurnDesk): Route[] {
   return [
     {
       method: 'GET',
@@ -16,21 +37,24 @@ export function explainRoutes({ turns: archive }: Pick<ApiOptions, 'turns'>): Ro
       right: 'tenant',
       summary:
         'Sessions whose turns are known, the latest first, with what they missed and what keeps changing in them.',
-      handler: ({ tenant }) => ({ object: 'list', data: archive.sessions(tenant).map(sessionObject) }),
+      handler: async ({ tenant }) => {
+        const { value, missing } = await desk.sessions(tenant)
+        return { object: 'list', data: value.map(sessionObject), ...missingIn(missing) }
+      },
     },
     {
       method: 'GET',
       path: '/v1/sessions/:id/turns',
       right: 'tenant',
       summary: "A session's turns: tokens by where they came from, and why what was missed was missed.",
-      handler: (request) => listTurns(request, archive),
+      handler: (request) => listTurns(request, desk),
     },
     {
       method: 'GET',
       path: '/v1/sessions/:id/turns/:n/explain',
       right: 'tenant',
       summary: 'Why a turn missed: the reason, the message and byte where it parts from the turn before, what it cost.',
-      handler: (request) => explainTurn(request, archive),
+      handler: (request) => explainTurn(request, desk),
     },
   ]
 }
@@ -47,15 +71,15 @@ function askedOf({ params, query }: FastifyRequest): Asked {
   return { id, ...(typeof tenant === 'string' && tenant !== '' && { tenant }) }
 }
 
-function listTurns(request: FastifyRequest, archive: TurnArchive) {
+async function listTurns(request: FastifyRequest, desk: TurnDesk) {
   const { id, tenant } = askedOf(request)
-  const session = archive.session(request.tenant, id, tenant)
-  const turns = archive.turns(request.tenant, id, tenant)
-  if (session === undefined || turns === undefined) throw unknownSession(id)
-  return { ...sessionObject(session), object: 'list', data: turns.map(turnObject) }
+  const { value, missing } = await desk.turns(request.tenant, id, tenant)
+  if (value === undefined) throw unknownSession(id, missing)
+  const { session, turns } = value
+  return { ...sessionObject(session), object: 'list', data: turns.map(turnObject), ...missingIn(missing) }
 }
 
-function explainTurn(request: FastifyRequest, archive: TurnArchive) {
+async function explainTurn(request: FastifyRequest, desk: TurnDesk) {
   const { id, tenant } = askedOf(request)
   const { n } = request.params as { n: string }
   if (!/^[1-9]\d{0,8}$/.test(n)) {
@@ -63,14 +87,13 @@ function explainTurn(request: FastifyRequest, archive: TurnArchive) {
       param: 'n',
     })
   }
-  const session = archive.session(request.tenant, id, tenant)
-  if (session === undefined) throw unknownSession(id)
-  const found = archive.turn(request.tenant, id, { turn: Number(n), ...(tenant !== undefined && { tenant }) })
+  const which = { turn: Number(n), ...(tenant !== undefined && { tenant }) }
+  const { value, missing } = await desk.turn(request.tenant, id, which)
+  if (value === undefined) throw unknownSession(id, missing)
+  const { session, found } = value
   if (found === undefined) {
-    throw new RefrainError(
-      'not_found',
-      `turn ${n} is not among those that are kept (explain.turns); ${session.turns} were seen`,
-    )
+    const text = `turn ${n} is not among those that are kept (explain.turns); ${session.turns} were seen`
+    throw new RefrainError('not_found', text + silentIn(missing))
   }
   return {
     ...turnObject(found.turn),
@@ -78,11 +101,21 @@ function explainTurn(request: FastifyRequest, archive: TurnArchive) {
     session: session.session,
     tenant: session.tenant,
     segments: found.segments.map(snakeKeys),
+    ...missingIn(missing),
   }
 }
 
-function unknownSession(id: string): RefrainError {
-  return new RefrainError('not_found', `no turns of a session '${id.slice(0, 128)}' are known`)
+function unknownSession(id: string, missing: readonly string[]): RefrainError {
+  return new RefrainError('not_found', `no turns of a session '${id.slice(0, 128)}' are known${silentIn(missing)}`)
+}
+
+/** Who did not answer, where somebody did not. */
+function missingIn(missing: readonly string[]) {
+  return missing.length > 0 && { missing }
+}
+
+function silentIn(missing: readonly string[]): string {
+  return missing.length === 0 ? '' : `; not all were asked: no answer from ${missing.join(', ')}`
 }
 
 function sessionObject({ session, tenant, byContent, turns, at, repeats, side, ...tokens }: SessionView) {

@@ -5,7 +5,8 @@ import type { CacheStatus } from '../backend/backend.js'
 import type { PrefixTree, PrefixTreeAsk } from '../cache/contract.js'
 import type { Root, TierName } from '../core/block.js'
 import type { Clock } from '../core/clock.js'
-import type { SessionView, TurnArchive, TurnView, Viewer } from '../explain/contract.js'
+import type { AttemptSettled, QuickAnswered, RequestSettled } from '../core/signals.js'
+import type { SessionTold, SessionView, TurnArchive, Viewer } from '../explain/contract.js'
 
 /** Something that a person should look at. */
 export interface Alarm {
@@ -52,8 +53,10 @@ export interface DashboardSources {
   readonly version: string
   readonly kind: 'engine' | 'fleet'
   readonly clock: Clock
-  /** Of as many processes behind one port this is one, and knows of its own requests alone. Absent: the only one. */
+  /** As many are behind one port; `signals` are those of all. Absent: this is the only one. */
   readonly processes?: number | undefined
+  /** What is said of requests; absent: in this process. */
+  readonly signals?: WatchedSignals | undefined
   models(): readonly string[]
   /** Undefined: turns are put together from what requests came to, without reasons. */
   readonly turns?: TurnArchive | undefined
@@ -70,6 +73,20 @@ export interface DashboardSources {
     | undefined
   /** Whose blocks are whose: a tenant's roots without a salt, and the tenants that a root is of. */
   readonly roots?: { of(tenant: string): readonly Root[]; ownersOf(root: Root): readonly string[] }
+}
+
+/** What is said of requests, while somebody looks. */
+export interface WatchedSignals {
+  readonly requestSettled: Heard<RequestSettled>
+  readonly attemptSettled: Heard<Omit<AttemptSettled, 'key'>>
+  readonly quickAnswered: Heard<QuickAnswered>
+  /** From now on all that is said is heard, and what was said before is known to whoever keeps turns. */
+  joined?(): Promise<unknown>
+}
+
+interface Heard<T> {
+  /** Returns what ends it. */
+  subscribe(listener: (payload: T) => void): () => void
 }
 
 /** Of one bucket of time; `at` is its start. Places in the array: see `SERIES_FIELDS`. */
@@ -123,6 +140,8 @@ export interface FeedPage {
     readonly explains: boolean
     readonly hasTree: boolean
   }
+  /** Processes that did not answer in time, in words: what came to them since is not in it. */
+  readonly missing: readonly string[]
   readonly viewer: { readonly tenant: string; readonly admin: boolean }
   readonly bucketMs: number
   readonly series: readonly SeriesRow[]
@@ -178,11 +197,7 @@ export interface Dashboard {
   /** Undefined: there is no cache of our own to look at. */
   tree(viewer: Viewer): Promise<TreePage | undefined>
   /** Undefined: no such session. */
-  turns(
-    viewer: Viewer,
-    session: string,
-    tenant?: string,
-  ): { readonly session: SessionView; readonly turns: readonly TurnView[] } | undefined
+  turns(viewer: Viewer, session: string, tenant?: string): SessionTold | undefined | Promise<SessionTold | undefined>
   /** A file of the page; '' is the page itself. Undefined: there is none. */
   asset(path: string): Asset | undefined
   close(): void

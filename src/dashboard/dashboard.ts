@@ -4,7 +4,7 @@
 
 import { randomBytes } from 'node:crypto'
 import type { CacheStatus } from '../backend/backend.js'
-import type { Viewer } from '../explain/contract.js'
+import type { SessionTold, Viewer } from '../explain/contract.js'
 import { AlarmBook } from './alarm-book.js'
 import { readAssets } from './assets.js'
 import type { Asset, Dashboard, DashboardSources, FeedPage, TreePage } from './contract.js'
@@ -25,7 +25,12 @@ export const TREE_NODES = 300
 const SESSIONS = 2000
 const ALARMS = 100
 
-export function createDashboard(sources: DashboardSources, now: () => number = Date.now): Dashboard {
+/** One whose turns are here. */
+export interface OwnDashboard extends Dashboard {
+  turns(viewer: Viewer, session: string, tenant?: string): SessionTold | undefined
+}
+
+export function createDashboard(sources: DashboardSources, now: () => number = Date.now): OwnDashboard {
   return new Desk(sources, now)
 }
 
@@ -36,7 +41,7 @@ interface KeptTree {
   goodMs: number
 }
 
-class Desk implements Dashboard {
+class Desk implements OwnDashboard {
   readonly #sources: DashboardSources
   readonly #now: () => number
   #watch: { readonly epoch: string; readonly watch: Watch; readonly ready: Promise<void> } | undefined
@@ -75,6 +80,7 @@ class Desk implements Dashboard {
         explains: sources.turns !== undefined,
         hasTree: sources.cache?.tree !== undefined,
       },
+      missing: [],
       viewer: { tenant: viewer.name, admin: viewer.admin },
       bucketMs: SERIES.bucketMs,
       series: watch.series(viewer, seriesFrom ?? 0),
@@ -178,7 +184,8 @@ class Desk implements Dashboard {
   #watched() {
     this.#askedAt = this.#sources.clock.now()
     if (this.#watch !== undefined) return this.#watch
-    const watch = new Watch({ archive: this.#sources.turns, now: this.#now })
+    const { turns: archive, signals } = this.#sources
+    const watch = new Watch({ archive, now: this.#now, ...(signals && { signals }) })
     this.#watch = { epoch: randomBytes(6).toString('hex'), watch, ready: watch.recall() }
     this.#look(WATCH_MS)
     return this.#watch

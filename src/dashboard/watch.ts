@@ -14,7 +14,7 @@ import {
   requestSettled,
 } from '../core/signals.js'
 import type { TurnArchive, TurnView, Viewer } from '../explain/contract.js'
-import type { Overlap, QuickTally, SeriesRow } from './contract.js'
+import type { Overlap, QuickTally, SeriesRow, WatchedSignals } from './contract.js'
 import { Series, type SeriesOptions } from './series.js'
 import { SessionBoard } from './session-board.js'
 import { SettledTurns } from './settled-turns.js'
@@ -36,7 +36,10 @@ export interface WatchParts {
   readonly archive: TurnArchive | undefined
   /** Unix milliseconds. */
   readonly now: () => number
+  readonly signals?: WatchedSignals
 }
+
+const HERE: WatchedSignals = { requestSettled, attemptSettled, quickAnswered }
 
 export class Watch {
   readonly since: number
@@ -55,11 +58,12 @@ export class Watch {
   constructor(parts: WatchParts) {
     this.#parts = parts
     this.since = parts.now()
+    const { signals = HERE } = parts
     this.#stops = [
-      requestSettled.subscribe((request) => this.#settled(request)),
+      signals.requestSettled.subscribe((request) => this.#settled(request)),
       cacheMoved.subscribe((move) => this.#moved(move)),
-      attemptSettled.subscribe((attempt) => this.#attempted(attempt)),
-      quickAnswered.subscribe(({ tenant, task, form, error, promptTokens, completionTokens }) => {
+      signals.attemptSettled.subscribe((attempt) => this.#attempted(attempt)),
+      signals.quickAnswered.subscribe(({ tenant, task, form, error, promptTokens, completionTokens }) => {
         for (const name of [tenant, ALL]) {
           const tally = this.#tallyOf(name, task, form)
           if (tally === undefined) continue
@@ -81,7 +85,8 @@ export class Watch {
 
   /** Counts what turns came to before anybody looked. */
   async recall(): Promise<void> {
-    const { archive, now } = this.#parts
+    const { archive, now, signals } = this.#parts
+    await signals?.joined?.()
     const from = now() - SERIES.bucketMs * SERIES.buckets
     let read = 0
     for (const { session, tenant, at } of archive?.sessions(EVERYBODY) ?? []) {
@@ -160,7 +165,7 @@ export class Watch {
     if (field !== undefined) this.#all.add(this.#parts.now(), { [field]: blocks })
   }
 
-  #attempted(attempt: AttemptSettled): void {
+  #attempted(attempt: Omit<AttemptSettled, 'key'>): void {
     const { id, backend, promptTokens, predictedHitTokens, cachedTokens = 0 } = attempt
     this.#backendOf.set(id, backend)
     const [oldest] = this.#backendOf.keys()

@@ -223,6 +223,35 @@ export interface TurnArchive {
   ): { readonly reason: Reason; readonly missedTokens: number } | 'none' | 'previous_not_found' | 'unknown'
 }
 
+/** What several router processes came to. */
+export interface Joined<T> {
+  readonly value: T
+  /** Those that did not answer in time, in words; what came to them since is not in `value`. */
+  readonly missing: readonly string[]
+}
+
+export interface SessionTold {
+  readonly session: SessionView
+  readonly turns: readonly TurnView[]
+}
+
+export interface TurnTold {
+  readonly session: SessionView
+  /** Undefined: no such turn, or no longer. */
+  readonly found: { readonly turn: TurnView; readonly segments: readonly SegmentView[] } | undefined
+}
+
+/** What routes ask of turns, wherever they are kept. `value` undefined: no such session. See `TurnArchive`. */
+export interface TurnDesk {
+  sessions(viewer: Viewer): Promise<Joined<readonly SessionView[]>>
+  turns(viewer: Viewer, key: string, tenant?: string): Promise<Joined<SessionTold | undefined>>
+  turn(
+    viewer: Viewer,
+    key: string,
+    which: { readonly turn: number; readonly tenant?: string },
+  ): Promise<Joined<TurnTold | undefined>>
+}
+
 export interface ExplainOptions {
   /** Turns of a session; 0: nothing is taken down. */
   readonly turns: number

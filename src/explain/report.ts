@@ -26,10 +26,19 @@ type Json = any
 /** @throws ReportError */
 export async function explainReport(options: ReportOptions): Promise<string> {
   const { session, turn } = options
-  if (session === undefined) return sessionTable((await ask(options, '/v1/explain/sessions')).data)
+  if (session === undefined)
+    return withMissing(await ask(options, '/v1/explain/sessions'), ({ data }) => sessionTable(data))
   const path = `/v1/sessions/${encodeURIComponent(session)}/turns`
-  if (turn !== undefined) return turnReport(await ask(options, `${path}/${turn}/explain`))
-  return turnTable(await ask(options, path))
+  if (turn !== undefined) return withMissing(await ask(options, `${path}/${turn}/explain`), turnReport)
+  return withMissing(await ask(options, path), turnTable)
+}
+
+/** With the processes behind the server's port that did not answer it. */
+function withMissing(answer: Json, report: (answer: Json) => string): string {
+  const missing = (answer.missing ?? []).map(
+    (name: string) => `! ${shown(name)} did not answer: what came there since is not told\n`,
+  )
+  return `${report(answer)}${missing.length > 0 ? '\n' : ''}${missing.join('')}`
 }
 
 async function ask({ url, tenant, key }: ReportOptions, path: string): Promise<Json> {

@@ -82,10 +82,12 @@ export class Dialogue {
     this.#post([MARK, 'tell', kind, body])
   }
 
-  /** The same for what may be lost where the other side does not keep up. */
-  mention(kind: string, body: unknown): void {
-    if (this.#waiting >= MAX_WAITING) this.lost++
-    else this.tell(kind, body)
+  /** The same for what may be lost where the other side does not keep up. False: it is. */
+  mention(kind: string, body: unknown): boolean {
+    const fits = this.#waiting < MAX_WAITING
+    if (fits) this.tell(kind, body)
+    else this.lost++
+    return fits
   }
 
   /** @throws what the other side answers; the signal's reason; Error where the channel ends. */

@@ -20,6 +20,22 @@ export interface Welcome {
   /** Ids of those that are up. */
   readonly up: readonly string[]
   readonly records: readonly SessionRecord[]
+  /** Somebody looks at what processes say of requests. */
+  readonly isWatched: boolean
+}
+
+/** What goes along with news, for the owner alone. */
+export interface Enclosure {
+  /** What has gathered since; undefined: nothing. */
+  take(): unknown
+  /** What was taken last did not leave. */
+  lost(): void
+}
+
+/** Asked of the owner, who answers for all processes. */
+export interface Question {
+  readonly kind: string
+  readonly body: unknown
 }
 
 /** A change of the fleet by an operator's request. */
@@ -47,6 +63,9 @@ export interface OwnerEars {
   /** A member went up or down elsewhere. */
   look(member: string): void
   readonly kv: EventSink
+  readonly enclosure: Enclosure
+  /** Somebody looks now, or does no more. */
+  watched(isWatched: boolean): void
   /** This process's metrics, to be added to the others'. */
   metrics(): Promise<readonly unknown[]>
   stop(drainMs: number): void
@@ -68,10 +87,14 @@ export interface SeatLeft {
   readonly usage: RemoteUsage | undefined
 }
 
+/** For an answer of the owner's, who itself waits for processes shorter than that. */
+const ANSWER_MS = 3000
+
 export class OwnerLink implements NewsWire {
   readonly welcome: Omit<Welcome, 'records'>
   #records: readonly SessionRecord[]
   readonly #dialogue: Dialogue
+  #enclosure: Enclosure | undefined
   #nextSeat = 0
 
   private constructor({ records, ...welcome }: Welcome, dialogue: Dialogue) {
@@ -93,6 +116,13 @@ export class OwnerLink implements NewsWire {
 
   listen(ears: OwnerEars): void {
     const dialogue = this.#dialogue
+    this.#enclosure = ears.enclosure
+    dialogue.hears<boolean>('watched', (isWatched) => ears.watched(isWatched))
+    // Told, not answered: what is told stays in order with what goes along with news.
+    dialogue.answers('gather', async () => {
+      const enclosed = ears.enclosure.take()
+      if (enclosed !== undefined) dialogue.tell('enclosed', enclosed)
+    })
     dialogue.hears<string>('news', (text) => ears.news(text))
     dialogue.hears<Assigned>('assign', (assigned) => ears.assign(assigned))
     dialogue.hears<DeskChange>('desk', (change) => ears.desk(change))
@@ -106,7 +136,20 @@ export class OwnerLink implements NewsWire {
   }
 
   send(text: string): void {
-    this.#dialogue.mention('news', text)
+    const enclosed = this.#enclosure?.take()
+    const isSent = this.#dialogue.mention('news', enclosed === undefined ? text : [text, enclosed])
+    if (!isSent && enclosed !== undefined) this.#enclosure?.lost()
+  }
+
+  /** Undefined: it does not answer in time, or is gone. @throws what it answers. */
+  async question<T extends object>(question: Question, waitMs = ANSWER_MS): Promise<T | undefined> {
+    const signal = AbortSignal.timeout(waitMs)
+    try {
+      return await this.#dialogue.ask<T>('question', question, signal)
+    } catch (error) {
+      if (signal.aborted) return undefined
+      throw error
+    }
   }
 
   /** Done here, to be done everywhere. */

@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.js'
 import type { Medium } from './contract.js'
 import { Dialogue, type Port } from './dialogue.js'
 import { itemText, newsText } from './news.js'
-import type { Assigned, DeskChange, KvTold, Scraped, SeatAsked, SeatLeft, Welcome } from './owner-link.js'
+import type { Assigned, DeskChange, KvTold, Question, Scraped, SeatAsked, SeatLeft, Welcome } from './owner-link.js'
 import type { SlotSeats } from './slot-seats.js'
 
 export interface HubParts {
@@ -23,6 +23,12 @@ export interface HubParts {
   changed(change: DeskChange): void
   look(member: string): void
   readonly seats: SlotSeats
+  /** What came along with the news of a process; by its `origin` it is known. */
+  enclosed(origin: string, what: unknown): void
+  /** A process is no more. */
+  ended(origin: string): void
+  /** @throws RefrainError, which the process gets that asked. */
+  answer(question: Question): Promise<object>
   /** The owner's own metrics and those of all processes, added up. */
   scrape(parts: readonly (readonly unknown[])[]): Promise<Scraped>
 }
@@ -35,17 +41,25 @@ export interface WorkerEnd {
 }
 
 export interface WorkerEars {
+  /** For people. */
+  readonly name: string
   listening(url: string): void
 }
 
 /** For the metrics of one process. */
 const SCRAPE_MS = 2000
+/** For what one process has gathered. */
+const GATHER_MS = 500
 /** Between events of members' caches and their telling. */
 const KV_MS = 5
 
 interface Worker {
   readonly origin: string
+  readonly name: string
   readonly dialogue: Dialogue
+  isListening: boolean
+  /** When it was asked for what it has gathered, of each question that it has not answered; they are answered in order. */
+  readonly askedAt: number[]
   readonly seats: Map<number, { leave(usage: SeatLeft['usage']): void }>
 }
 
@@ -64,7 +78,10 @@ export class WorkerHub {
   add(port: Port, ears: WorkerEars, config: unknown): WorkerEnd {
     const worker: Worker = {
       origin: `${this.#parts.origin}.${this.#count++}`,
+      name: ears.name,
       dialogue: new Dialogue(port),
+      isListening: false,
+      askedAt: [],
       seats: new Map(),
     }
     const { dialogue, origin } = worker
@@ -76,9 +93,17 @@ export class WorkerHub {
       worker.seats.get(seat)?.leave(usage)
       worker.seats.delete(seat)
     })
-    dialogue.hears<string>('news', (text) => {
+    dialogue.answers<Question>('question', (question) => this.#parts.answer(question))
+    dialogue.hears<string | readonly [string, unknown]>('news', (told) => {
+      // Its last words may come after its end.
+      if (!this.#workers.has(worker)) return
+      const [text, enclosed] = typeof told === 'string' ? [told] : told
       this.#toOthers(worker, 'news', text)
       this.#parts.told(text)
+      if (enclosed !== undefined) this.#parts.enclosed(origin, enclosed)
+    })
+    dialogue.hears('enclosed', (what) => {
+      if (this.#workers.has(worker)) this.#parts.enclosed(origin, what)
     })
     dialogue.hears<DeskChange>('desk', (change) => {
       this.#parts.changed(change)
@@ -88,7 +113,10 @@ export class WorkerHub {
       this.#parts.look(member)
       this.#toOthers(worker, 'look', member)
     })
-    dialogue.hears<string>('listening', (url) => ears.listening(url))
+    dialogue.hears<string>('listening', (url) => {
+      worker.isListening = true
+      ears.listening(url)
+    })
     dialogue.listen()
     return { origin, dialogue, close: () => this.#close(worker) }
   }
@@ -107,6 +135,7 @@ export class WorkerHub {
   #close(worker: Worker): void {
     worker.dialogue.close()
     this.#workers.delete(worker)
+    this.#parts.ended(worker.origin)
     for (const seat of worker.seats.values()) seat.leave(undefined)
     worker.seats.clear()
     const text = newsText(this.#parts.origin, [itemText({ kind: 'gone', origin: worker.origin })])
@@ -151,6 +180,38 @@ export class WorkerHub {
     })
   }
 
+  /**
+   * Has all processes hand over what they have gathered. Names of those that do not in time: what they have comes later,
+   * and one that stands still is waited for once.
+   */
+  async gather(): Promise<readonly string[]> {
+    const asked = [...this.#workers].filter(({ isListening }) => isListening)
+    const silent = await Promise.all(
+      asked.map(async (worker) => ((await this.#handsOver(worker)) ? [] : [worker.name])),
+    )
+    return silent.flat()
+  }
+
+  #handsOver(worker: Worker): Promise<boolean> {
+    const { clock } = this.#parts
+    const [oldest] = worker.askedAt
+    if (oldest !== undefined && clock.now() - oldest >= GATHER_MS) return Promise.resolve(false)
+    worker.askedAt.push(clock.now())
+    return new Promise((resolve) => {
+      const cancel = clock.after(GATHER_MS, () => resolve(false))
+      const settle = (isThere: boolean) => {
+        worker.askedAt.shift()
+        cancel()
+        resolve(isThere)
+      }
+      worker.dialogue.ask('gather').then(
+        () => settle(true),
+        // It is gone.
+        () => settle(false),
+      )
+    })
+  }
+
   // --- to all of them ------------------------------------------------------------------------------------------------
 
   /** A batch of another machine's. */
@@ -164,6 +225,10 @@ export class WorkerHub {
 
   changed(change: DeskChange): void {
     for (const { dialogue } of this.#workers) dialogue.tell('desk', change)
+  }
+
+  watched(isWatched: boolean): void {
+    for (const { dialogue } of this.#workers) dialogue.tell('watched', isWatched)
   }
 
   look(member: string): void {

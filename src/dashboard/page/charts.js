@@ -250,10 +250,10 @@ function stepped() {
 function sinceNote() {
   const { feed } = store
   if (feed === undefined) return ''
-  const { processes, explains } = feed.server
-  const one = `Of the requests that came to one of ${processes} router processes; /metrics adds all up. `
+  const { explains } = feed.server
+  const silent = `No answer from ${feed.missing.join(', ')}: what came there since is not counted yet. `
   const since = `Counted since ${time(feed.watched_since)}, when somebody began to look; nothing is counted while nobody does.`
-  return `${processes > 1 ? one : ''}${explains ? '' : since}`
+  return `${feed.missing.length > 0 ? silent : ''}${explains ? '' : since}`
 }
 
 /** @param {string} caption @param {Chart} chart */

@@ -136,6 +136,7 @@ interface Feed {
     explains: boolean
     has_tree: boolean
   }
+  missing: string[]
   viewer: { tenant: string; admin: boolean }
   bucket_ms: number
   series: (number | null)[][]
