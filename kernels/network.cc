@@ -33,7 +33,10 @@ struct Network::Buffers {
   const std::vector<Token>* tokens = nullptr;
   const std::vector<SlotView>* slots = nullptr;
   const int32_t* extra = nullptr;
+  // Of each token, what attention reads.
   std::vector<int32_t> sees;
+  std::vector<int32_t> extra_at;
+  std::vector<int32_t> extras;
   std::vector<Tile> tiles;
   size_t partitions = 0;
 
@@ -80,8 +83,14 @@ void Network::forward(const std::vector<Token>& tokens, const std::vector<SlotVi
   b.slots = &slots;
   b.extra = extra;
   b.count = tokens.size();
-  b.sees.resize(b.count);
-  for (size_t row = 0; row < b.count; row++) b.sees[row] = tokens[row].sees;
+  b.sees.clear();
+  b.extra_at.clear();
+  b.extras.clear();
+  for (const Token& token : tokens) {
+    b.sees.push_back(token.sees);
+    b.extra_at.push_back(token.extra);
+    b.extras.push_back(token.extras);
+  }
   plan_tiles();
   b.x.resize(b.count * shape_.dim);
   b.normed.resize(b.count * std::max(shape_.dim, shape_.heads * shape_.head_dim));
@@ -99,7 +108,18 @@ void Network::forward(const std::vector<Token>& tokens, const std::vector<SlotVi
   logits_of(tokens, logits);
 }
 
-/// Tokens of one slot without rows of their own see one behind the other: they attend together.
+namespace {
+
+bool joins(const Token& first, const Token& before, const Token& token) {
+  if (before.slot != token.slot || (before.extras == 0) != (token.extras == 0)) return false;
+  if (token.extras == 0) return before.sees <= token.sees;
+  const int32_t apart = token.sees - first.sees;
+  return apart < static_cast<int32_t>(kKeyBlock) && -apart < static_cast<int32_t>(kKeyBlock);
+}
+
+}  // namespace
+
+/// Neighbours of one slot attend together: tokens that see one behind the other, or branches that part at about one place.
 void Network::plan_tiles() {
   Buffers& b = *buffers_;
   const std::vector<Token>& tokens = *b.tokens;
@@ -110,9 +130,7 @@ void Network::plan_tiles() {
     const Token& token = tokens[row];
     longest = std::max(longest, token.sees + token.extras);
     Tile* const last = b.tiles.empty() ? nullptr : &b.tiles.back();
-    const bool joins = last != nullptr && last->count < most && tokens[row - 1].slot == token.slot &&
-                       token.extras == 0 && tokens[row - 1].extras == 0 && tokens[row - 1].sees <= token.sees;
-    if (joins) {
+    if (last != nullptr && last->count < most && joins(tokens[last->first], tokens[row - 1], token)) {
       last->count++;
     } else {
       b.tiles.push_back({row, 1});
@@ -218,8 +236,9 @@ AttentionTask Network::task_of(const Tile& tile, size_t kv_head, size_t l) const
           slot.k[l] + head,
           slot.v[l] + head,
           b.sees.data() + tile.first,
-          b.extra + token.extra,
-          static_cast<size_t>(token.extras)};
+          b.extra_at.data() + tile.first,
+          b.extras.data() + tile.first,
+          b.extra};
 }
 
 namespace {

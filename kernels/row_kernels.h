@@ -83,10 +83,12 @@ struct AttentionTask {
   /// The slot's rows of this K/V head: [capacity, head_dim].
   const float* k;
   const float* v;
-  /// For each token: it sees rows [0, sees) and then the rows `extra` (of one token alone).
+  /// For each token: it sees rows [0, sees) and then `extras` rows, which stand in `rows` from `extra` on. Where none of the
+  /// tokens has such rows, a later one sees no less than one before it.
   const int32_t* sees;
   const int32_t* extra;
-  size_t extras;
+  const int32_t* extras;
+  const int32_t* rows;
 };
 
 struct RowKernels {

@@ -286,63 +286,98 @@ inline void soften(float* scores, size_t seen, float* greatest, float* sums, flo
   store(sums, total);
 }
 
-bool attend(const AttentionTask& task, size_t partition, const AttentionState& state) {
-  const size_t rows = task.tokens * task.group;
+// Keys that stand at neighbouring positions, wherever their rows are; all of `k` and `v` can be read.
+struct KeyBlock {
+  const float* k[kKeyBlock];
+  const float* v[kKeyBlock];
+  size_t count;
+};
+
+// The keys at positions [start, start + count) of token `t`; columns behind the last are computed and then weigh nothing.
+inline void key_rows(const AttentionTask& task, size_t t, size_t start, KeyBlock& block) {
+  const size_t sees = static_cast<size_t>(task.sees[t]);
+  for (size_t key = 0; key < kKeyBlock; key++) {
+    const size_t position = start + (key < block.count ? key : 0);
+    const size_t row = position < sees ? position : static_cast<size_t>(task.rows[task.extra[t] + position - sees]);
+    block.k[key] = task.k + row * task.head_dim;
+    block.v[key] = task.v + row * task.head_dim;
+  }
+}
+
+inline size_t length_of(const AttentionTask& task, size_t t) {
+  return static_cast<size_t>(task.sees[t]) + static_cast<size_t>(task.extras[t]);
+}
+
+// Query rows [first, end) attend to one block of keys, which starts at position `start`.
+void attend_block(const AttentionTask& task, const KeyBlock& block, size_t start, size_t first, size_t end,
+                  const AttentionState& state) {
   const size_t dim = task.head_dim;
-  const float* query[kMostQueryRows];
-  for (size_t r = 0; r < rows; r++) {
-    query[r] = task.query + (r / task.group) * task.query_stride + (r % task.group) * dim;
-    state.greatest[r] = kUnseen;
-  }
-  __builtin_memset(state.sums, 0, rows * 16 * sizeof(float));
-  __builtin_memset(state.values, 0, rows * dim * sizeof(float));
-  size_t longest = 0;
-  for (size_t t = 0; t < task.tokens; t++) {
-    const size_t length = static_cast<size_t>(task.sees[t]) + task.extras;
-    if (length > longest) longest = length;
-  }
   alignas(64) float keys[kMostHeadDim * kKeyBlock];
   alignas(64) float scores[kMostQueryRows * kKeyBlock];
-  const size_t end = (partition + 1) * kPartition < longest ? (partition + 1) * kPartition : longest;
-  bool any = false;
-  for (size_t start = partition * kPartition; start < end; start += kKeyBlock) {
-    const size_t count = end - start < kKeyBlock ? end - start : kKeyBlock;
-    const float* k[kKeyBlock];
-    const float* v[kKeyBlock];
-    for (size_t key = 0; key < kKeyBlock; key++) {
-      // Columns behind the last key are computed and then weigh nothing.
-      const size_t position = start + (key < count ? key : 0);
-      const size_t seen = static_cast<size_t>(task.sees[task.tokens - 1]);
-      const size_t row = position < seen ? position : static_cast<size_t>(task.extra[position - seen]);
-      k[key] = task.k + row * dim;
-      v[key] = task.v + row * dim;
+  for (size_t key = 0; key < kKeyBlock; key += 16) {
+    for (size_t d = 0; d < dim; d += 16) {
+      const float* from[16];
+      for (int i = 0; i < 16; i++) from[i] = block.k[key + i] + d;
+      transpose16(from, kKeyBlock, keys + d * kKeyBlock + key);
     }
-    for (size_t key = 0; key < kKeyBlock; key += 16) {
-      for (size_t d = 0; d < dim; d += 16) {
-        const float* from[16];
-        for (int i = 0; i < 16; i++) from[i] = k[key + i] + d;
-        transpose16(from, kKeyBlock, keys + d * kKeyBlock + key);
-      }
-    }
-    // Later tokens see more: those before the first that sees any of this block are passed over.
-    size_t first = 0;
-    while (first < rows && static_cast<size_t>(task.sees[first / task.group]) + task.extras <= start) first++;
-    if (first == rows) continue;
-    any = true;
-    size_t r = first;
-    for (; r + 6 <= rows; r += 6) score_rows<6>(query + r, keys, dim, scores + r * kKeyBlock);
-    for (; r + 3 <= rows; r += 3) score_rows<3>(query + r, keys, dim, scores + r * kKeyBlock);
-    for (; r < rows; r++) score_rows<1>(query + r, keys, dim, scores + r * kKeyBlock);
-    for (r = first; r < rows; r++) {
-      const size_t seen = static_cast<size_t>(task.sees[r / task.group]) + task.extras - start;
-      soften(scores + r * kKeyBlock, seen < count ? seen : count, state.greatest + r, state.sums + r * 16,
-             state.values + r * dim, dim);
-    }
-    for (r = first; r + 6 <= rows; r += 6) weigh_all<6>(scores + r * kKeyBlock, v, count, dim, state.values + r * dim);
-    for (; r + 3 <= rows; r += 3) weigh_all<3>(scores + r * kKeyBlock, v, count, dim, state.values + r * dim);
-    for (; r < rows; r++) weigh_all<1>(scores + r * kKeyBlock, v, count, dim, state.values + r * dim);
   }
-  return any;
+  const float* query[kMostQueryRows];
+  for (size_t r = first; r < end; r++) {
+    query[r] = task.query + (r / task.group) * task.query_stride + (r % task.group) * dim;
+  }
+  size_t r = first;
+  for (; r + 6 <= end; r += 6) score_rows<6>(query + r, keys, dim, scores + r * kKeyBlock);
+  for (; r + 3 <= end; r += 3) score_rows<3>(query + r, keys, dim, scores + r * kKeyBlock);
+  for (; r < end; r++) score_rows<1>(query + r, keys, dim, scores + r * kKeyBlock);
+  for (r = first; r < end; r++) {
+    const size_t seen = length_of(task, r / task.group) - start;
+    soften(scores + r * kKeyBlock, seen < block.count ? seen : block.count, state.greatest + r, state.sums + r * 16,
+           state.values + r * dim, dim);
+  }
+  const float* const* const v = block.v;
+  for (r = first; r + 6 <= end; r += 6) {
+    weigh_all<6>(scores + r * kKeyBlock, v, block.count, dim, state.values + r * dim);
+  }
+  for (; r + 3 <= end; r += 3) weigh_all<3>(scores + r * kKeyBlock, v, block.count, dim, state.values + r * dim);
+  for (; r < end; r++) weigh_all<1>(scores + r * kKeyBlock, v, block.count, dim, state.values + r * dim);
+}
+
+bool attend(const AttentionTask& task, size_t partition, const AttentionState& state) {
+  const size_t rows = task.tokens * task.group;
+  for (size_t r = 0; r < rows; r++) state.greatest[r] = kUnseen;
+  __builtin_memset(state.sums, 0, rows * 16 * sizeof(float));
+  __builtin_memset(state.values, 0, rows * task.head_dim * sizeof(float));
+  size_t longest = 0;
+  size_t common = static_cast<size_t>(task.sees[0]);
+  bool apart = false;
+  for (size_t t = 0; t < task.tokens; t++) {
+    const size_t sees = static_cast<size_t>(task.sees[t]);
+    if (length_of(task, t) > longest) longest = length_of(task, t);
+    if (sees < common) common = sees;
+    apart = apart || task.extras[t] > 0;
+  }
+  const size_t end = (partition + 1) * kPartition < longest ? (partition + 1) * kPartition : longest;
+  KeyBlock block;
+  for (size_t start = partition * kPartition; start < end; start += kKeyBlock) {
+    const size_t left = end - start;
+    if (!apart || start + kKeyBlock <= common) {
+      // The same rows for all of them. Later tokens see more: those before the first that sees any are passed over.
+      size_t first = 0;
+      while (first < task.tokens && length_of(task, first) <= start) first++;
+      block.count = left < kKeyBlock ? left : kKeyBlock;
+      key_rows(task, task.tokens - 1, start, block);
+      attend_block(task, block, start, first * task.group, rows, state);
+      continue;
+    }
+    for (size_t t = 0; t < task.tokens; t++) {
+      const size_t length = length_of(task, t);
+      if (length <= start) continue;
+      block.count = length - start < kKeyBlock ? length - start : kKeyBlock;
+      key_rows(task, t, start, block);
+      attend_block(task, block, start, t * task.group, (t + 1) * task.group, state);
+    }
+  }
+  return partition * kPartition < end;
 }
 
 void join(const AttentionState& state, size_t row, const AttentionState& later, size_t later_row, size_t head_dim) {
