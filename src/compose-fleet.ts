@@ -38,8 +38,9 @@ import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
 import type { OwnerLink } from './router/owner-link.js'
 import { limitsIn } from './router/tenant-limits.js'
 import { createWaitingRoom } from './router/waiting-room.js'
+import { createBeside } from './serve-beside.js'
 import { createFleetService, type Seats } from './serve-fleet.js'
-import { createFleetQuick } from './serve-quick.js'
+import { createFleetQuick, type FleetQuickParts } from './serve-quick.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
 import { openTrace } from './telemetry/trace-open.js'
 import { VERSION } from './version.js'
@@ -265,7 +266,7 @@ function ownedSeats(owner: OwnerLink, fleet: Fleet): Seats {
 
 /** How side questions are put to each backend. */
 function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
-  return createFleetQuick({
+  const parts: FleetQuickParts = {
     fleet: service,
     members: () => fleet.remotes().map(({ id }) => id),
     askedAs(member) {
@@ -273,7 +274,8 @@ function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
       if (remote?.facts?.kind === 'refrain') return 'refrain'
       return remote?.options.tasks === true ? 'tasks' : 'words'
     },
-  })
+  }
+  return { ...createFleetQuick(parts), ...createBeside(parts) }
 }
 
 function inFlightOf(fleet: Fleet): number {
