@@ -2,79 +2,50 @@
 // backend that gives it, and what they come to is where an engine of our own would put it.
 
 import { afterEach, describe, expect, test } from 'vitest'
-import { dataOf, type FleetHouse, fleetHouse, saidIn, until } from './testing/fleet-house.js'
+import {
+  action,
+  type BesideHouse,
+  besideHouse,
+  isAside,
+  jsonOf,
+  listOf,
+  messages,
+  outOfMemory,
+  quick,
+  RESULTS,
+  type Told,
+  title,
+  WORDS,
+} from './testing/beside-house.js'
+import { dataOf, saidIn, until } from './testing/fleet-house.js'
 import { messaging, responding } from './testing/stub-dialects.js'
 import {
   beginStream,
   chunk,
   ROLE,
   type StubAnswer,
-  type StubOptions,
   type StubRequest,
   saying,
   usageChunk,
 } from './testing/stub-upstream.js'
 
-const houses: FleetHouse[] = []
+const houses: BesideHouse[] = []
 afterEach(async () => {
   await Promise.all(houses.splice(0).map((house) => house.close()))
 })
 
-async function open(stub: StubOptions = {}, more: { count?: number; config?: Record<string, unknown> } = {}) {
-  const { count = 1, config } = more
-  const stubs = Array.from({ length: count }, () => stub)
-  const house = await fleetHouse({ stubs, ...(config && { config }) })
+async function open(...how: Parameters<typeof besideHouse>): Promise<BesideHouse> {
+  const house = await besideHouse(...how)
   houses.push(house)
   return house
 }
 
-const messages = [{ role: 'user', content: 'Who won the 2031 cup?' }]
-const action = { task: 'action' }
-const title = { task: 'title' }
-const quick = { tasks: [action, title] }
 const [MESSAGES, RESPONSES] = ['/v1/messages', '/v1/responses'] as const
-
-/** What `words` of the last message are answered with, where it asks on the side; all else is `main`'s. */
-function asides(house: FleetHouse, answers: Record<string, string | StubAnswer>, main: StubAnswer): void {
-  for (const stub of house.stubs) {
-    stub.answer = (request, response, socket) => {
-      const key = Object.keys(answers).find((word) => isAside(request) && wordsOf(request).includes(word))
-      const answer = key === undefined ? main : (answers[key] as string | StubAnswer)
-      const say = typeof answer === 'string' ? saying([answer], 8) : answer
-      say(request, response, socket)
-    }
-  }
-}
-
-const WORDS = { 'web search': 'search', 'Write a title': 'The 2031 cup' }
-
-/** Only questions are greedy here. */
-const isAside = ({ body }: StubRequest) => body['temperature'] === 0
-const listOf = ({ body }: StubRequest) => body['messages'] as { role: string; content: unknown }[]
-const wordsOf = (request: StubRequest) => String(listOf(request).at(-1)?.content)
-const all = (house: FleetHouse) => house.stubs.flatMap(({ requests }) => requests)
-const asidesOf = (house: FleetHouse) => all(house).filter(isAside)
-const refusing: StubAnswer = (_, response) => {
-  response.writeHead(500, { 'content-type': 'application/json' })
-  response.end('{"error":{"message":"out of memory"}}')
-}
-
-const RESULTS = [
-  { task: 'action', form: 'instruction', choice: 'search' },
-  { task: 'title', form: 'instruction', text: 'The 2031 cup' },
-]
-
-interface Told {
-  readonly quick: { results: { error?: { code: string; message: string } }[]; usage: Record<string, number> }
-  readonly error?: { code: string; param: string; message: string }
-}
-
-const json = async (response: Response) => (await response.json()) as Told & Record<string, unknown>
 
 describe('a chat', () => {
   test('as one body: the member beside the answer, whose bytes are those that came', async () => {
     const house = await open()
-    asides(house, WORDS, saying(['Nobody.'], 4))
+    house.asides(WORDS, saying(['Nobody.'], 4))
     const plain = await (await house.chat({ messages, seed: 7 })).text()
     const answer = await house.chat({ messages, quick, seed: 7 })
     const text = await answer.text()
@@ -84,13 +55,13 @@ describe('a chat', () => {
     expect(told.results).toMatchObject(RESULTS)
     // The stub counts ten tokens for any prompt: what is added are the answers.
     expect(told.usage).toEqual({ prompt_tokens: 0, completion_tokens: 2, total_tokens: 2 })
-    const [first, second] = all(house)
+    const [first, second] = house.all()
     expect(second?.text).toBe(first?.text)
   })
 
   test('goes on without the member, byte for byte, wherever it stands', async () => {
     const house = await open({ owner: 'somebody' })
-    asides(house, {}, saying(['x']))
+    house.asides({}, saying(['x']))
     const odd = '"messages": [ {"role":"user",  "content":"caf\\u00e9"} ]'
     const asked = '"quick" : {"tasks":[{"task":"custom","instruction":"x","choices":["a","b"]}]}'
     const bodies = [
@@ -99,14 +70,14 @@ describe('a chat', () => {
       [`{"model":"m", ${odd} , ${asked} }`, `{"model":"m", ${odd} }`],
     ]
     for (const [body] of bodies) await (await house.post('/v1/chat/completions', body)).text()
-    const mains = all(house).filter((request) => !isAside(request))
+    const mains = house.all().filter((request) => !isAside(request))
     expect(mains.map(({ text }) => text)).toEqual(bodies.map(([, sent]) => sent))
-    for (const { text } of asidesOf(house)) expect(text).toContain('{"role":"user",  "content":"caf\\u00e9"}')
+    for (const { text } of house.asked()) expect(text).toContain('{"role":"user",  "content":"caf\\u00e9"}')
   })
 
   test('as a stream: one chunk without choices behind the answer, before usage and end', async () => {
     const house = await open()
-    asides(house, WORDS, saying(['No', 'body.'], 4))
+    house.asides(WORDS, saying(['No', 'body.'], 4))
     const body = { messages, quick, stream: true, stream_options: { include_usage: true } }
     const text = await (await house.chat(body)).text()
     expect(saidIn(text)).toBe('Nobody.')
@@ -131,7 +102,7 @@ describe('a chat', () => {
         release = () => response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`)
       }
     }
-    asides(house, WORDS, first)
+    house.asides(WORDS, first)
     const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }]
     const sampled = {
       temperature: 0.7,
@@ -145,11 +116,11 @@ describe('a chat', () => {
     const answer = house.chat(body)
     await until(() => release !== undefined)
     await new Promise((resolve) => setTimeout(resolve, 30))
-    expect(asidesOf(house)).toHaveLength(0)
+    expect(house.asked()).toHaveLength(0)
     release?.()
     const response = await answer
-    await until(() => asidesOf(house).length === 2)
-    const [asked] = asidesOf(house)
+    await until(() => house.asked().length === 2)
+    const [asked] = house.asked()
     expect(asked?.path).toBe('/v1/chat/completions')
     expect(asked?.body).toMatchObject({
       model: 'm',
@@ -168,7 +139,7 @@ describe('a chat', () => {
   test.each([false, true])('at reply: behind the answer, once it is whole (stream: %s)', async (stream) => {
     const house = await open()
     let isOver = false
-    asides(house, WORDS, (request, response, socket) => {
+    house.asides(WORDS, (request, response, socket) => {
       saying(['No', 'body.'])(request, response, socket)
       response.once('finish', () => {
         isOver = true
@@ -183,7 +154,7 @@ describe('a chat', () => {
     const text = await (await house.chat({ messages, quick: { ...quick, at: 'reply' }, stream })).text()
     expect(text).toContain('"choice":"search"')
     expect(wereOver).toEqual([true, true])
-    for (const request of asidesOf(house)) {
+    for (const request of house.asked()) {
       const [question, reply, aside] = listOf(request)
       expect(question).toEqual(messages[0])
       expect(reply).toEqual({ role: 'assistant', content: 'Nobody.' })
@@ -196,14 +167,14 @@ describe('a chat', () => {
     const call = (more: object, args: string) => ({
       tool_calls: [{ index: 0, ...more, function: { ...('id' in more && { name: 'run' }), arguments: args } }],
     })
-    asides(house, WORDS, (_, response) => {
+    house.asides(WORDS, (_, response) => {
       beginStream(response)
       response.write(ROLE + chunk({ reasoning_content: 'I ' }) + chunk({ reasoning_content: 'look.' }))
       response.write(chunk(call({ id: 'call_1', type: 'function' }, '{"n":')) + chunk(call({}, ' 2}')))
       response.end(`${chunk({}, 'tool_calls')}data: [DONE]\n\n`)
     })
     await (await house.chat({ messages, quick: { tasks: [title], at: 'reply' }, stream: true })).text()
-    expect(listOf(asidesOf(house)[0] as StubRequest)[1]).toEqual({
+    expect(listOf(house.asked()[0] as StubRequest)[1]).toEqual({
       role: 'assistant',
       content: null,
       reasoning_content: 'I look.',
@@ -213,12 +184,12 @@ describe('a chat', () => {
 
   test('that continues a message is asked about with all of it', async () => {
     const house = await open()
-    asides(house, WORDS, saying([' nobody.']))
+    house.asides(WORDS, saying([' nobody.']))
     const begun = { role: 'assistant', content: 'It was', prefix: true }
     const body = { messages: [...messages, begun], quick: { tasks: [title], at: 'reply' } }
-    expect((await json(await house.chat(body))).quick.results[0]).toMatchObject({ text: 'The 2031 cup' })
-    expect(listOf(asidesOf(house)[0] as StubRequest)[1]).toMatchObject({ content: 'It was nobody.' })
-    expect((await json(await house.chat({ ...body, quick }))).error?.param).toBe('quick.at')
+    expect((await jsonOf(await house.chat(body))).quick.results[0]).toMatchObject({ text: 'The 2031 cup' })
+    expect(listOf(house.asked()[0] as StubRequest)[1]).toMatchObject({ content: 'It was nobody.' })
+    expect((await jsonOf(await house.chat({ ...body, quick }))).error?.param).toBe('quick.at')
   })
 })
 
@@ -234,9 +205,9 @@ describe('the other dialects', () => {
       const how = lacks.length === 0 ? 'as it came' : 'by way of its chat'
       test.each(['user', 'reply'])(`${path} ${how}, at %s: in the body, and in the last event`, async (at) => {
         const house = await open({ lacks })
-        asides(house, WORDS, lacks.length === 0 ? mains[path] : saying(['No', 'body.']))
+        house.asides(WORDS, lacks.length === 0 ? mains[path] : saying(['No', 'body.']))
         const body = { ...asked[path], quick: { ...quick, at } }
-        const whole = await json(await house.post(path, body))
+        const whole = await jsonOf(await house.post(path, body))
         expect(whole.quick.results).toMatchObject(RESULTS)
         const text = await (await house.post(path, { ...body, stream: true })).text()
         const events = dataOf(text).map((data) => JSON.parse(data))
@@ -245,7 +216,7 @@ describe('the other dialects', () => {
         expect(told[0].type).toBe(path === MESSAGES ? 'message_delta' : 'response.completed')
         expect((told[0].quick ?? told[0].response.quick).results).toEqual(whole.quick.results)
         expect(events.at(-1).type).toBe(path === MESSAGES ? 'message_stop' : 'response.completed')
-        for (const request of asidesOf(house)) {
+        for (const request of house.asked()) {
           expect(request.path).toBe('/v1/chat/completions')
           const [system, question, ...more] = listOf(request)
           expect([system, question]).toEqual([{ role: 'system', content: 'Be kind.' }, ...messages])
@@ -253,7 +224,7 @@ describe('the other dialects', () => {
           const reply = { role: 'assistant', content: 'Nobody.', ...reasoning }
           expect(more.slice(0, -1)).toEqual(at === 'reply' ? [reply] : [])
         }
-        expect(asidesOf(house)).toHaveLength(4)
+        expect(house.asked()).toHaveLength(4)
       })
     }
   }
@@ -261,132 +232,8 @@ describe('the other dialects', () => {
   test('what only the backend has cannot be asked about', async () => {
     const house = await open()
     const body = { ...asked[RESPONSES], previous_response_id: 'resp_9', quick }
-    expect((await json(await house.post(RESPONSES, body))).error).toMatchObject({ param: 'previous_response_id' })
-    expect(all(house)).toHaveLength(0)
-  })
-})
-
-describe('what goes wrong', () => {
-  test.each([false, true])('with one question is its own (stream: %s)', async (stream) => {
-    const house = await open({ owner: 'llamacpp' })
-    asides(house, { ...WORDS, 'web search': refusing }, saying(['Nobody.']))
-    const tasks = [action, { task: 'custom', instruction: 'x', regex: 'a+' }, title]
-    const text = await (await house.chat({ messages, quick: { tasks }, stream })).text()
-    const chunks = stream ? dataOf(text).slice(0, -1) : [text]
-    const told = chunks.map((data) => JSON.parse(data) as Told).find((each) => each.quick !== undefined)
-    expect(told?.quick.results).toMatchObject([
-      { error: { code: 'engine_failed', message: expect.stringContaining('out of memory') } },
-      { error: { code: 'unsupported_parameter' } },
-      { text: 'The 2031 cup' },
-    ])
-    expect(text).toContain('Nobody.')
-  })
-
-  test('with all of them leaves the answer whole, in a dialect whose first question leads', async () => {
-    const house = await open()
-    asides(house, { ' ': refusing }, messaging(['Nobody.']))
-    const body = { model: 'm', max_tokens: 5, messages, quick }
-    const whole = await json(await house.post(MESSAGES, body))
-    expect(whole['content']).toEqual([{ type: 'text', text: 'Nobody.' }])
-    expect(whole.quick.results.map(({ error }) => error?.code)).toEqual(['engine_failed', 'engine_failed'])
-  })
-
-  test('with the answer ends the questions, and no result is told', async () => {
-    const house = await open()
-    const held: StubAnswer = () => undefined
-    asides(house, { ' ': held }, (_, response, socket) => {
-      beginStream(response)
-      response.write(ROLE + chunk({ content: 'half' }))
-      const cut = setInterval(() => {
-        if (asidesOf(house).length < 2) return
-        clearInterval(cut)
-        socket.resetAndDestroy()
-      }, 5)
-    })
-    const text = await (await house.chat({ messages, quick, stream: true })).text()
-    expect(text).toContain('"error"')
-    expect(text).not.toContain('"quick"')
-    expect(text).not.toContain('[DONE]')
-    await until(() => house.stubs[0]!.aborted === 3)
-  })
-
-  test('a refusal is what it is without questions', async () => {
-    const house = await open()
-    asides(house, {}, (_, response) => response.writeHead(400).end('{"error":{"message":"too long"}}'))
-    const answer = await house.chat({ messages, quick })
-    expect(answer.status).toBe(400)
-    expect(await answer.text()).toBe('{"error":{"message":"too long"}}')
-    expect(all(house)).toHaveLength(1)
-  })
-
-  test('a client that leaves ends the answer and every question', async () => {
-    const house = await open()
-    const held: StubAnswer = () => undefined
-    asides(house, { ' ': held }, (_, response) => {
-      beginStream(response)
-      response.write(ROLE + chunk({ content: 'a' }))
-    })
-    const stop = new AbortController()
-    const { signal } = stop
-    const headers = { 'content-type': 'application/json' }
-    const body = JSON.stringify({ model: 'm', messages, quick, stream: true })
-    await fetch(`${house.url}/v1/chat/completions`, { method: 'POST', headers, body, signal })
-    await until(() => asidesOf(house).length === 2)
-    stop.abort()
-    await until(() => house.stubs[0]!.aborted === 3)
-  })
-
-  test('a client that leaves while questions are waited for ends them', async () => {
-    const house = await open()
-    const held: StubAnswer = () => undefined
-    asides(house, { ' ': held }, saying(['a']))
-    const stop = new AbortController()
-    const { signal } = stop
-    const headers = { 'content-type': 'application/json' }
-    const body = JSON.stringify({ model: 'm', messages, quick })
-    const answer = fetch(`${house.url}/v1/chat/completions`, { method: 'POST', headers, body, signal })
-    const over = expect(answer).rejects.toThrow()
-    await until(() => asidesOf(house).length === 2)
-    stop.abort()
-    await over
-    await until(() => house.stubs[0]!.aborted === 2)
-  })
-
-  test('a question that is never answered fails by fleet.firstTokenMs', async () => {
-    const house = await open({}, { config: { 'fleet.firstTokenMs': 100 } })
-    asides(house, { ' ': () => undefined }, saying(['a']))
-    const { quick: told } = await json(await house.chat({ messages, quick: { tasks: [title] } }))
-    expect(told.results[0]?.error).toMatchObject({
-      code: 'engine_failed',
-      message: expect.stringMatching(/firstTokenMs/),
-    })
-  })
-
-  test.each([
-    ['/v1/chat/completions', { quick: {} }, 'quick.tasks'],
-    ['/v1/chat/completions', { quick: { tasks: [{ task: 'dance' }] } }, 'quick.tasks[0].task'],
-    ['/v1/chat/completions', { quick: { tasks: [title], at: 'once' } }, 'quick.at'],
-    ['/v1/chat/completions', { quick: { tasks: [title], at: 'reply' }, max_tokens: 0 }, 'quick.at'],
-    ['/v1/chat/completions', { quick: { tasks: Array.from({ length: 1000 }, () => title) } }, 'quick.tasks'],
-    ['/v1/chat/completions', { quick, messages: [] }, 'messages'],
-    ['/v1/chat/completions', { quick, messages: [null] }, 'messages[0]'],
-    ['/v1/chat/completions', { quick: 'title' }, 'quick'],
-    [MESSAGES, { quick: { tasks: [{ task: 'custom' }] }, max_tokens: 5 }, 'quick.tasks[0].instruction'],
-    [RESPONSES, { quick: { tasks: [{ task: 'read_url' }] }, input: 'hi', messages: undefined }, 'quick.tasks[0].urls'],
-  ])('%s refuses %j by its field, before anything is sent', async (path, change, param) => {
-    const house = await open()
-    const answer = await house.post(path, { model: 'm', messages, ...change })
-    expect(answer.status).toBe(400)
-    const text = await answer.text()
-    expect(path === MESSAGES ? text : (JSON.parse(text) as Told).error?.param).toContain(param)
-    expect(all(house)).toHaveLength(0)
-  })
-
-  test('what has no effect is named', async () => {
-    const house = await open()
-    asides(house, WORDS, saying(['x']))
-    const answer = await house.chat({ messages, colour: 'red', quick: { tasks: [{ ...title, colour: 'red' }] } })
-    expect(answer.headers.get('x-refrain-ignored')).toBe('quick.tasks[].colour')
+    expect((await jsonOf(await house.post(RESPONSES, body))).error).toMatchObject({ param: 'previous_response_id' })
+    expect(house.all()).toHaveLength(0)
   })
 })
 
@@ -400,13 +247,13 @@ describe('where', () => {
         if (isAside(request)) answered.push(i)
         if (tried === undefined) {
           tried = i
-          return refusing(request, response, socket)
+          return outOfMemory(request, response, socket)
         }
         if (!isAside(request)) answered.push(i)
         saying(['search'])(request, response, socket)
       }
     }
-    await json(await house.chat({ messages, quick: { tasks: [action, action] } }))
+    await jsonOf(await house.chat({ messages, quick: { tasks: [action, action] } }))
     expect(new Set(answered).size).toBe(1)
     expect(answered).toHaveLength(3)
     expect(answered[0]).not.toBe(tried)
@@ -446,7 +293,7 @@ describe('where', () => {
     house.stubs[0]!.answer = saying(['x'])
     const body = { model: 'm', messages, quick: { tasks: [{ task: 'of a newer version' }] } }
     expect((await house.post('/v1/chat/completions', body)).status).toBe(200)
-    expect(all(house).map(({ text }) => JSON.parse(text) as object)).toEqual([body])
+    expect(house.all().map(({ text }) => JSON.parse(text) as object)).toEqual([body])
   })
 
   test('questions are counted while they run, and nothing is left behind', async () => {
@@ -457,8 +304,7 @@ describe('where', () => {
     }
     let most = 0
     const waiting: (() => void)[] = []
-    asides(
-      house,
+    house.asides(
       {
         ' ': (request, response, socket) => {
           waiting.push(() => saying(['yes'])(request, response, socket))
@@ -481,65 +327,9 @@ describe('where', () => {
   })
 })
 
-describe("DeepSeek's form", () => {
-  const tasked = [{ role: 'user', content: 'Who won the 2031 cup?', task: 'action' }]
-
-  test('is asked in words of a backend whose template has no tasks', async () => {
-    const house = await open()
-    asides(house, WORDS, saying(['the chat was answered']))
-    const body = await json(await house.chat({ messages: tasked, max_tokens: 900 }))
-    expect(body['choices']).toMatchObject([{ message: { content: 'search' }, finish_reason: 'stop' }])
-    expect(body.quick.results).toMatchObject([{ task: 'action', choice: 'search' }])
-    expect(body['usage']).toMatchObject({ prompt_tokens: 10, completion_tokens: 1 })
-    const [request] = all(house)
-    expect(all(house)).toHaveLength(1)
-    expect(listOf(request as StubRequest)[0]).toEqual(messages[0])
-    expect(listOf(request as StubRequest)).toHaveLength(2)
-  })
-
-  test('in a stream too, and by its token where the template has them', async () => {
-    const house = await fleetHouse({ stubs: [{}], entries: [{ tasks: true }] })
-    houses.push(house)
-    house.stubs[0]!.answer = saying(['answer'])
-    const text = await (await house.chat({ messages: tasked, stream: true })).text()
-    expect(saidIn(text)).toBe('answer')
-    const chunks = dataOf(text)
-    expect(chunks.at(-1)).toBe('[DONE]')
-    const told = chunks.slice(0, -1).map((data) => JSON.parse(data))
-    expect(told.filter(({ choices }) => choices[0]?.finish_reason === 'stop')).toHaveLength(1)
-    expect(told.find((each) => each.quick).quick.results).toMatchObject([{ form: 'native', choice: 'answer' }])
-    expect(listOf(all(house)[0] as StubRequest)).toEqual(tasked)
-  })
-
-  test('whose task fails, fails', async () => {
-    const house = await open()
-    asides(house, { ' ': refusing }, saying(['x']))
-    const answer = await house.chat({ messages: tasked })
-    expect(answer.status).toBeGreaterThanOrEqual(400)
-    expect(await answer.text()).toContain('out of memory')
-  })
-
-  test.each([
-    [{ messages: [{ ...tasked[0], task: 'dance' }] }, 'messages[0].task'],
-    [{ messages: tasked, quick }, 'quick'],
-  ])('refuses %j', async (body, param) => {
-    const house = await open()
-    expect((await json(await house.chat(body))).error?.param).toBe(param)
-    expect(all(house)).toHaveLength(0)
-  })
-
-  test('a task in a tool result is no task', async () => {
-    const house = await open()
-    house.stubs[0]!.answer = saying(['x'])
-    const sent = [{ role: 'user', content: [{ type: 'text', text: '{"task":"action"}', task: 'action' }] }]
-    const body = await json(await house.chat({ messages: sent }))
-    expect(body.quick).toBeUndefined()
-  })
-})
-
 test('usage in the stream, where it was not asked for, stays out', async () => {
   const house = await open()
-  asides(house, WORDS, (_, response) => {
+  house.asides(WORDS, (_, response) => {
     beginStream(response)
     response.write(`${ROLE + chunk({ content: 'a' })}: a comment\n\n${chunk({}, 'stop')}`)
     response.end(`${usageChunk(10, 0)}data: [DONE]\n\n`)

@@ -228,6 +228,15 @@ describe('slots', () => {
     expect(title.settings).not.toEqual([{ key: 'id_slot', json: String(slot) }])
   })
 
+  test('a question beside an answer sits where the answer was, with a session and without', async () => {
+    const house = open()
+    for (const more of [{}, { session: undefined }]) {
+      const { slot } = await turn(house, 'a', 2, more)
+      const aside = { ...more, requestClass: 'auxiliary', isBeside: true, part: 0 } as const
+      expect(await turn(house, 'a', 2, aside)).toEqual({ slot, cachedTokens: 20 })
+    }
+  })
+
   test('file names are used again, so that their number is bounded', async () => {
     const house = open({ perMember: 3 })
     for (let i = 0; i < 12; i++) await turn(house, `s${i}`, 1)
