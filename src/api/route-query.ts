@@ -126,6 +126,7 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
   const { starts, ends, roles } = scan.elements
   const hashes: string[] = []
   const tokens: number[] = []
+  const parts: string[] = []
   let chain: Digest = CHAIN_START
   let bytes = 0
   const add = (digest: Digest, length: number) => {
@@ -139,6 +140,7 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
     if (digest === undefined) continue
     const { start, end } = scan.member(key) as BodyMember
     add(digest, end - start)
+    parts.push(key)
   }
   const front = hashes.length
   let head = front
@@ -152,7 +154,7 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
       tokens.push(Math.ceil(bytes * tokensPerByte))
     }
   }
-  return { hashes, tokens, head }
+  return { hashes, tokens, head, parts }
 }
 
 const HEAD_KEYS = ['tools', 'system', 'instructions'] as const

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { type TurnMissed, turnMissed } from '../core/signals.js'
 import type { FleetRouter, Member, MemberPlacement, RouteQuery } from '../router/contract.js'
 import { fleetHouse } from '../testing/fleet-house.js'
-import { saying } from '../testing/stub-upstream.js'
+import { type StubUpstream, saying } from '../testing/stub-upstream.js'
 import { createFleetTurns } from './fleet-turns.js'
 import { listenedTo } from './turn-ears.js'
 
@@ -261,11 +261,44 @@ test('a fleet that listens answers why a turn missed', async () => {
     // Ten tokens are less than a block: nothing was there to be reused.
     expect(listed.data[4]?.miss).toBeNull()
     expect((await get('/v1/explain/sessions')).data).toMatchObject([{ session: 's1', turns: 5 }])
+
+    // Clients that send no session: two of them are two.
+    const tool = (name: string) => ({ type: 'function', function: { name, parameters: {} } })
+    const long = { role: 'user', content: 'so many words '.repeat(50) }
+    const counted = (cached: number): StubUpstream['answer'] => {
+      const usage = { prompt_tokens: 1000, completion_tokens: 1, prompt_tokens_details: { cached_tokens: cached } }
+      const choices = [{ index: 0, message: { role: 'assistant', content: 'a' }, finish_reason: 'stop' }]
+      return (_request, response) => {
+        response.writeHead(200, { 'content-type': 'application/json' })
+        response.end(JSON.stringify({ id: 'c', object: 'chat.completion', choices, usage }))
+      }
+    }
+    const ask = async (name: string, messages: object[], cached: number, headers = {}) => {
+      house.stubs[0]!.answer = counted(cached)
+      await (await house.chat({ tools: [tool(name)], messages }, headers)).text()
+    }
+    await ask('one', [long, said], 0)
+    await ask('one', [said, long], 0)
+    await ask('one', [long, said, said], 960)
+    const others = (await get('/v1/explain/sessions')).data.filter(({ session }) => session !== 's1')
+    expect(others.map(({ turns }) => turns).sort()).toEqual([1, 2])
+
+    const named = { 'x-session-id': 's2' }
+    await ask('one', [long, said], 0, named)
+    await ask('one', [said, long, said], 0, named)
+    await ask('two', [said, long, said, said], 0, named)
+    expect((await get('/v1/sessions/s2/turns')).data.map(({ miss }) => miss?.sentence)).toEqual([
+      expect.any(String),
+      expect.stringMatching(/: message 0$/),
+      expect.stringMatching(/: the tools$/),
+    ])
   } finally {
     await house.close()
   }
 })
 
 interface Listed {
-  readonly miss: { readonly reason: string } | null
+  readonly session: string
+  readonly turns: number
+  readonly miss: { readonly reason: string; readonly sentence: string } | null
 }

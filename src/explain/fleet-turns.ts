@@ -150,7 +150,8 @@ class Turns implements FleetTurns {
 
   #sessionOf(sent: SentTurn): Session {
     const { tenant, session: named } = sent
-    const key = named ?? this.#follow(sent) ?? `content-${sent.id.slice(0, 16)}`
+    // Ids of one process begin alike, and are counted at their end.
+    const key = named ?? this.#follow(sent) ?? `content-${sent.id.slice(-20)}`
     const sessions = this.#tenants.get(tenant) ?? new Map<string, Session>()
     this.#tenants.set(tenant, sessions)
     const session = sessions.get(key) ?? freshSession(key, tenant, named === undefined)
