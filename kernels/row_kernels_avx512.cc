@@ -23,11 +23,13 @@ inline Floats all(float value) { return (Floats)_mm512_set1_ps(value); }
 
 inline Floats fused(Floats a, Floats b, Floats c) { return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 
-inline Ints dot4(Ints sum, Ints w, const int8_t* x) {
+inline Ints four_everywhere(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, sizeof four);
-  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, _mm512_set1_epi32(four));
+  return (Ints)_mm512_set1_epi32(four);
 }
+
+inline Ints dot4(Ints sum, Ints w, Ints x) { return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x); }
 
 inline Floats halved(Floats value) {
   return (Floats)_mm512_cvtph_ps(_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT));

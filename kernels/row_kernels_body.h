@@ -3,7 +3,8 @@
 //   Floats, Ints          16 lanes: vectors of the compiler
 //   all(x)                x in every lane
 //   fused(a, b, c)        a * b + c, rounded once
-//   dot4(sum, w, x)       sum + products of each lane's four unsigned bytes of w with the four signed bytes at x
+//   four_everywhere(x)    the four bytes at x in every lane
+//   dot4(sum, w, x)       sum + products of each lane's four unsigned bytes of w with its four signed bytes of x
 //   halved(v)             rounded to fp16 and back
 //   store_bytes(to, v)    the lowest byte of each lane
 //   greatest_of(v)        the greatest lane
@@ -125,12 +126,14 @@ void quantize(const float* x, size_t cols, size_t block, size_t row, const Quant
   }
 }
 
-// `Count` rows of a panel, from row `row` on, against one tile. `Lines` is how many lines of 64 bytes a block has: 4 of 32
-// columns, 2 of 16.
-template <int Count, int Lines>
-inline void quantized_tile(const PackedMatrix& matrix, const uint8_t* tile, const QuantizedRows& x, size_t row,
-                           Floats* sums) {
+// `Count` rows of a panel, from row `row` on, against `Tiles` neighbouring tiles, whose sums are [tile][row]. `Lines` is how
+// many lines of 64 bytes a block has: 4 of 32 columns, 2 of 16. Two tiles share what is read of the activations.
+template <int Count, int Lines, int Tiles>
+inline void quantized_tiles(const PackedMatrix& matrix, const uint8_t* tile, const QuantizedRows& x, size_t row,
+                            Floats* sums) {
   constexpr size_t kBlock = Lines * 8;
+  // Rows abreast: as many sums on their way as the processor has room for.
+  constexpr int kAbreast = 4 / Tiles;
   const size_t blocks = matrix.cols / kBlock;
   size_t at = row / kPanelRows * blocks * kPanelRows + row % kPanelRows;
   const size_t products = matrix.products;
@@ -140,30 +143,42 @@ inline void quantized_tile(const PackedMatrix& matrix, const uint8_t* tile, cons
     const float* const scale = x.scale + at;
     const float* const sum = x.sum + at;
     const uint8_t* const scales = tile + products * Lines * 64;
-    const Floats offset = load(reinterpret_cast<const float*>(scales + products * 64));
-    for (int r = 0; r < Count; r++) sums[r] = fused(offset, all(sum[r]), sums[r]);
+    for (int t = 0; t < Tiles; t++) {
+      const Floats offset = load(reinterpret_cast<const float*>(scales + t * matrix.tile_bytes + products * 64));
+      for (int r = 0; r < Count; r++) sums[t * Count + r] = fused(offset, all(sum[r]), sums[t * Count + r]);
+    }
     for (size_t p = 0; p < products; p++) {
-      Ints weights[2 * Lines];
-      for (int j = 0; j < Lines; j++) {
-        const Ints packed = load_ints(tile + j * 64);
-        weights[j] = packed & nibble;
-        weights[Lines + j] = (packed >> 4) & nibble;
+      Ints weights[Tiles][2 * Lines];
+      Floats factor[Tiles];
+      for (int t = 0; t < Tiles; t++) {
+        for (int j = 0; j < Lines; j++) {
+          const Ints packed = load_ints(tile + t * matrix.tile_bytes + j * 64);
+          weights[t][j] = packed & nibble;
+          weights[t][Lines + j] = (packed >> 4) & nibble;
+        }
+        factor[t] = load(reinterpret_cast<const float*>(scales + t * matrix.tile_bytes + p * 64));
       }
-      const Floats factor = load(reinterpret_cast<const float*>(scales + p * 64));
-      // Four rows abreast: as many sums on their way as the processor has room for.
-      for (int first = 0; first < Count; first += 4) {
-        Ints highs[4] = {};
-        Ints lows[4] = {};
+      for (int first = 0; first < Count; first += kAbreast) {
+        Ints highs[Tiles][kAbreast] = {};
+        Ints lows[Tiles][kAbreast] = {};
         for (int j = 0; j < 2 * Lines; j++) {
-          for (int r = 0; r < 4 && first + r < Count; r++) {
+          for (int r = 0; r < kAbreast && first + r < Count; r++) {
             const int8_t* const four = values + (first + r) * 2 * kBlock + 4 * j;
-            highs[r] = dot4(highs[r], weights[j], four);
-            lows[r] = dot4(lows[r], weights[j], four + kBlock);
+            const Ints high = four_everywhere(four);
+            const Ints low = four_everywhere(four + kBlock);
+            for (int t = 0; t < Tiles; t++) {
+              highs[t][r] = dot4(highs[t][r], weights[t][j], high);
+              lows[t][r] = dot4(lows[t][r], weights[t][j], low);
+            }
           }
         }
-        for (int r = 0; r < 4 && first + r < Count; r++) {
-          const Floats dot = __builtin_convertvector((highs[r] << 7) + lows[r], Floats);
-          sums[first + r] = fused(dot, factor * all(scale[first + r]), sums[first + r]);
+        for (int r = 0; r < kAbreast && first + r < Count; r++) {
+          const Floats activation = all(scale[first + r]);
+          for (int t = 0; t < Tiles; t++) {
+            const Floats dot = __builtin_convertvector((highs[t][r] << 7) + lows[t][r], Floats);
+            Floats& to = sums[t * Count + first + r];
+            to = fused(dot, factor[t] * activation, to);
+          }
         }
       }
       tile += Lines * 64;
@@ -181,26 +196,32 @@ inline void dense_tile(const PackedMatrix& matrix, const uint8_t* tile, const fl
   }
 }
 
-template <int Count>
+constexpr size_t kNearBytes = 32 * 1024;
+
+template <int Count, int Tiles>
 void product_rows(const PackedMatrix& matrix, const Activations& x, size_t t, size_t row, float* out, size_t stride,
                   bool add) {
   const uint8_t* const tile = matrix.tiles + t * matrix.tile_bytes;
-  Floats sums[Count];
-  for (int r = 0; r < Count; r++) sums[r] = matrix.bias == nullptr ? Floats{} : load(matrix.bias + t * kTileRows);
-  if (matrix.block == 32) {
-    quantized_tile<Count, 4>(matrix, tile, x.by32, row, sums);
-  } else if (matrix.block == 16) {
-    quantized_tile<Count, 2>(matrix, tile, x.by16, row, sums);
-  } else {
-    dense_tile<Count>(matrix, tile, x.values + row * matrix.cols, sums);
+  Floats sums[Tiles * Count];
+  for (int i = 0; i < Tiles * Count; i++) {
+    sums[i] = matrix.bias == nullptr ? Floats{} : load(matrix.bias + (t + i / Count) * kTileRows);
   }
-  const size_t width = matrix.rows - t * kTileRows;
-  for (int r = 0; r < Count; r++) {
-    float* const to = out + (row + r) * stride + t * kTileRows;
-    if (width >= kTileRows) {
-      store(to, add ? load(to) + sums[r] : sums[r]);
+  if (matrix.block == 32) {
+    quantized_tiles<Count, 4, Tiles>(matrix, tile, x.by32, row, sums);
+  } else if (matrix.block == 16) {
+    quantized_tiles<Count, 2, Tiles>(matrix, tile, x.by16, row, sums);
+  } else {
+    for (int i = 0; i < Tiles; i++) {
+      dense_tile<Count>(matrix, tile + i * matrix.tile_bytes, x.values + row * matrix.cols, sums + i * Count);
+    }
+  }
+  for (int i = 0; i < Tiles * Count; i++) {
+    const size_t column = (t + i / Count) * kTileRows;
+    float* const to = out + (row + i % Count) * stride + column;
+    if (matrix.rows - column >= kTileRows) {
+      store(to, add ? load(to) + sums[i] : sums[i]);
     } else {
-      for (size_t i = 0; i < width; i++) to[i] = add ? to[i] + sums[r][i] : sums[r][i];
+      for (size_t lane = 0; lane < matrix.rows - column; lane++) to[lane] = add ? to[lane] + sums[i][lane] : sums[i][lane];
     }
   }
 }
@@ -208,12 +229,25 @@ void product_rows(const PackedMatrix& matrix, const Activations& x, size_t t, si
 void product(const PackedMatrix& matrix, const Activations& x, size_t first, size_t last, float* out, size_t stride,
              bool add) {
   using Rows = void (*)(const PackedMatrix&, const Activations&, size_t, size_t, float*, size_t, bool);
-  static constexpr Rows kRows[] = {product_rows<1>, product_rows<2>, product_rows<3>, product_rows<4>,
-                                   product_rows<5>, product_rows<6>, product_rows<7>, product_rows<8>};
-  for (size_t t = first; t < last; t++) {
-    for (size_t row = 0; row < x.count; row += kPanelRows) {
-      const size_t count = x.count - row < kPanelRows ? x.count - row : kPanelRows;
-      kRows[count - 1](matrix, x, t, row, out, stride, add);
+  static constexpr Rows kRows[] = {product_rows<1, 1>, product_rows<2, 1>, product_rows<3, 1>, product_rows<4, 1>,
+                                   product_rows<5, 1>, product_rows<6, 1>, product_rows<7, 1>, product_rows<8, 1>};
+  // Rows that stay in the nearest cache while all tiles go by.
+  const size_t near = kNearBytes / (2 * x.cols) / kPanelRows * kPanelRows;
+  const size_t rows = near < kPanelRows ? kPanelRows : near;
+  for (size_t start = 0; start < x.count; start += rows) {
+    const size_t end = x.count - start < rows ? x.count : start + rows;
+    for (size_t t = first; t < last;) {
+      // A pair needs many sums at once: it is worth it for whole panels alone.
+      const bool pair = t + 1 < last && end - start >= kPanelRows;
+      for (size_t row = start; row < end; row += kPanelRows) {
+        const size_t count = end - row < kPanelRows ? end - row : kPanelRows;
+        if (pair && count == kPanelRows) {
+          product_rows<kPanelRows, 2>(matrix, x, t, row, out, stride, add);
+          continue;
+        }
+        for (size_t i = t; i < t + (pair ? 2 : 1); i++) kRows[count - 1](matrix, x, i, row, out, stride, add);
+      }
+      t += pair ? 2 : 1;
     }
   }
 }

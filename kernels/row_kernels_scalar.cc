@@ -19,12 +19,18 @@ inline Floats fused(Floats a, Floats b, Floats c) {
   return sum;
 }
 
-inline Ints dot4(Ints sum, Ints w, const int8_t* x) {
-  uint8_t bytes[64];
-  __builtin_memcpy(bytes, &w, sizeof bytes);
-  for (int lane = 0; lane < 16; lane++) {
-    for (int i = 0; i < 4; i++) sum[lane] += bytes[lane * 4 + i] * x[i];
-  }
+inline Ints four_everywhere(const int8_t* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, sizeof four);
+  return Ints{} + four;
+}
+
+inline Ints dot4(Ints sum, Ints w, Ints x) {
+  uint8_t weights[64];
+  int8_t values[64];
+  __builtin_memcpy(weights, &w, sizeof weights);
+  __builtin_memcpy(values, &x, sizeof values);
+  for (int i = 0; i < 64; i++) sum[i / 4] += weights[i] * values[i];
   return sum;
 }
 
