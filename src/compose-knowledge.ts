@@ -57,6 +57,10 @@ export function createKnowledge(config: Config, parts: KnowledgeParts): CacheKno
         const told = followed.size === 0 ? [] : serving(model).filter(({ id }) => followed.has(id))
         return formsOf(told, index)
       },
+      adapterOf(model) {
+        const isAdapter = serving(model).some(({ facts }) => facts?.models.find(({ id }) => id === model)?.isAdapter)
+        return isAdapter ? model : undefined
+      },
       clock: parts.clock,
     },
   )

@@ -63,6 +63,8 @@ export interface RemoteLimits {
 export interface RemoteModel {
   readonly id: string
   readonly contextLength?: number
+  /** It is an adapter (LoRA) on another model of the server: the KV of its prompts is its own. */
+  readonly isAdapter?: true
   /** The object of /v1/models, as JSON text. */
   readonly json: string
 }

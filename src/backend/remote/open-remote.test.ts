@@ -60,6 +60,19 @@ async function listening(server: Server, scheme = 'http'): Promise<string> {
 
 const models = (owner: string | undefined) => ({ data: [{ id: 'm', owned_by: owner, meta: { n_ctx: 512 } }] })
 
+test('its adapters are told from its model by their parent', async () => {
+  const data = [
+    { id: 'm', owned_by: 'vllm', parent: null },
+    { id: 'sql', owned_by: 'vllm', parent: 'm' },
+  ]
+  const url = await listening(createServer(listener({ 'GET /v1/models': { data } })))
+  const { models: told } = await remoteOf(url).ask()
+  expect(told.map(({ id, isAdapter }) => [id, isAdapter])).toEqual([
+    ['m', undefined],
+    ['sql', true],
+  ])
+})
+
 describe('its kind', () => {
   test.each([
     ['vllm', 'vllm'],

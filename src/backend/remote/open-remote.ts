@@ -164,6 +164,8 @@ async function askModels(call: Call, about: About): Promise<{ models: RemoteMode
     return {
       id: entry['id'] as string,
       ...(contextLength !== undefined && { contextLength }),
+      // vLLM lists its adapters beside the model and names that as their parent.
+      ...(typeof entry['parent'] === 'string' && entry['parent'] !== '' && { isAdapter: true }),
       json: JSON.stringify(entry),
     }
   })

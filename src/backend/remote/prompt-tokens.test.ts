@@ -38,19 +38,23 @@ function house(more: { tokenize?: TokenizeChat; memoBytes?: number; patienceMs?:
         { blockTokens: 8, salted: true },
         { blockTokens: 16, salted: false },
       ],
+      adapterOf: (model) => (model === 'm' ? undefined : model),
       clock,
     },
   )
   return { tokens, asked, clock }
 }
 
-function prompt(messages: readonly Message[], more: { tools?: string; salt?: string } = {}): AskedPrompt {
+function prompt(
+  messages: readonly Message[],
+  more: { tools?: string; salt?: string; model?: string } = {},
+): AskedPrompt {
   const texts = messages.map((each) => JSON.stringify(each))
   // As segments are: tools first, each name covering all in front.
   const front = more.tools === undefined ? [] : [more.tools]
   const hashes = [...front, ...texts].map((_, i, all) => all.slice(0, i + 1).join('|'))
   return {
-    model: 'm',
+    model: more.model ?? 'm',
     chat: {
       count: texts.length,
       message: (i) => texts[i] as string,
@@ -64,6 +68,7 @@ function prompt(messages: readonly Message[], more: { tools?: string; salt?: str
 }
 
 const say = (role: string, content: unknown): Message => ({ role, content })
+const open = { tools: undefined, values: undefined, isOpen: true } as const
 const first = [say('system', 'You are brief.'), say('user', 'What is the time, and who asks?')]
 const second = [...first, say('assistant', 'Noon, and I do.'), say('user', 'Thank you very much.')]
 
@@ -83,6 +88,19 @@ describe('a prompt', () => {
     const { tokens } = house()
     const more = { tools: '[{"type":"function"}]', salt: 'tenant' }
     expect(await tokens.blocksOf(prompt(first, more))).toEqual(expected(first, more))
+  })
+
+  test('has blocks of its own for an adapter, which stay apart from those of the model', async () => {
+    const { tokens } = house()
+    const blocksOf = async (model: string, salt?: string) =>
+      (await tokens.blocksOf(prompt(first, { model, ...(salt !== undefined && { salt }) }))) as FoundBlocks
+    const ids = idsOf(render({ model: 'm', messages: first.map((each) => JSON.stringify(each)), ...open }))
+    for (const model of ['m', 'sql', 'm', 'sql', 'poem']) {
+      const adapter = model === 'm' ? undefined : model
+      const [eights, sixteens] = (await blocksOf(model, 'tenant')).blocks
+      expect(eights?.keys).toEqual(promptKeys(ids, { blockTokens: 8, adapter, salt: 'tenant' }))
+      expect(sixteens?.keys).toEqual(promptKeys(ids, { blockTokens: 16, adapter }))
+    }
   })
 
   test('is tokenized where it is new, and gives what the whole would', async () => {

@@ -45,6 +45,8 @@ export interface PromptTokensOptions {
 export interface PromptTokensParts {
   readonly tokenize: TokenizeChat
   forms(model: string): readonly KeyForm[]
+  /** The adapter's name as events have it, where `model` names one. */
+  adapterOf(model: string): string | undefined
   readonly clock: Clock
 }
 
@@ -284,8 +286,9 @@ export class PromptTokens {
   }
 
   #blocks({ asked, forms }: Prompt, { line, count }: Known, opening: Int32Array): PromptBlocks[] {
+    const adapter = this.#parts.adapterOf(asked.model)
     return forms.map(({ blockTokens, salted }) => {
-      const root: KeyRoot = { blockTokens, salt: salted ? asked.salt : undefined }
+      const root: KeyRoot = { blockTokens, adapter, salt: salted ? asked.salt : undefined }
       const own = keysOf(line, root).subarray(0, 2 * Math.floor(count / blockTokens))
       const rest = Math.floor((count + opening.length) / blockTokens) - own.length / 2
       if (rest === 0) return { blockTokens, salted, keys: own }
@@ -348,8 +351,8 @@ function joined(a: Int32Array, b: Int32Array): Int32Array {
 
 /** Of all full blocks of a line; what was made of a shorter one is gone on with. */
 function keysOf(line: Line, root: KeyRoot): Uint32Array {
-  const { blockTokens, salt } = root
-  const form = `${blockTokens}\0${salt ?? ''}`
+  const { blockTokens, adapter, salt } = root
+  const form = JSON.stringify([blockTokens, adapter, salt])
   const known = line.keys.get(form) ?? new Uint32Array(0)
   const count = Math.floor(line.tokens.length / blockTokens)
   const done = known.length / 2
