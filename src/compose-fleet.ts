@@ -10,6 +10,7 @@ import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
 import { BrokenAnswer } from './backend/remote/broken-answer.js'
 import { ChatEvents } from './backend/remote/chat-events.js'
+import type { Remote } from './backend/remote/contract.js'
 import { exchange } from './backend/remote/exchange.js'
 import { kindOf, openRemote } from './backend/remote/open-remote.js'
 import { askWaiting } from './backend/remote/waiting.js'
@@ -37,9 +38,10 @@ import { Fleet, type MemberReport } from './router/fleet.js'
 import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
 import type { OwnerLink } from './router/owner-link.js'
 import { limitsIn } from './router/tenant-limits.js'
-import { createWaitingRoom } from './router/waiting-room.js'
+import { createWaitingRoom, type WaitingRoom } from './router/waiting-room.js'
 import { createBeside } from './serve-beside.js'
 import { createFleetService, type Seats } from './serve-fleet.js'
+import { type HedgeParts, Hedging } from './serve-hedge.js'
 import { createFleetQuick, type FleetQuickParts } from './serve-quick.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
 import { openTrace } from './telemetry/trace-open.js'
@@ -130,6 +132,7 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     aliases: config.model.aliases,
     tenants: config.tenants.map(({ name }) => name),
     attempts: limits.attempts,
+    ...(limits.hedgeMs > 0 && { hedging: hedgingOf(limits, { router, room, fleet, clock }) }),
     seats: slots ?? ownedSeats(owner as OwnerLink, fleet),
     seated: (query, member) => router.seated(query, member),
     tokens: knowledge.tokens,
@@ -257,9 +260,8 @@ const KNOWN_UP_STEP_MS = 10
 function ownedSeats(owner: OwnerLink, fleet: Fleet): Seats {
   return {
     take(member, query, signal) {
-      const facts = fleet.remotes().find(({ id }) => id === member)?.facts
-      const hasSlots = facts?.kind === 'llama-cpp' && (facts.slots ?? 0) > 0
-      return hasSlots ? owner.seat(member, query, signal) : undefined
+      const remote = fleet.remotes().find(({ id }) => id === member)
+      return remote !== undefined && hasSlots(remote) ? owner.seat(member, query, signal) : undefined
     },
   }
 }
@@ -276,6 +278,23 @@ function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
     },
   }
   return { ...createFleetQuick(parts), ...createBeside(parts) }
+}
+
+interface HedgedParts extends Pick<HedgeParts, 'router' | 'clock'> {
+  readonly room: WaitingRoom
+  readonly fleet: Fleet
+}
+
+function hedgingOf(limits: Config['fleet'], { router, room, fleet, clock }: HedgedParts): Hedging {
+  return new Hedging(limits, {
+    ...{ router, clock },
+    waiting: () => room.waiting,
+    slotted: () => fleet.remotes().flatMap((remote) => (hasSlots(remote) ? [remote.id] : [])),
+  })
+}
+
+function hasSlots({ facts }: Pick<Remote, 'facts'>): boolean {
+  return facts?.kind === 'llama-cpp' && (facts.slots ?? 0) > 0
 }
 
 function inFlightOf(fleet: Fleet): number {

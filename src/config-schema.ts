@@ -281,6 +281,8 @@ const fleet = Type.Object(
     slotFiles: count(256),
     firstTokenMs: count(600_000),
     idleMs: count(120_000),
+    hedgeMs: count(0, 0),
+    hedgeShare: Type.Number({ minimum: 0, maximum: 1, default: 0.05 }),
     continueBroken: Type.Boolean({ default: false }),
     wholeBytes: size('32 MiB'),
     memoBytes: size('128 MiB'),

@@ -27,19 +27,26 @@ import { modelsOf, resolveModel } from './router/fleet-models.js'
 import type { TenantLimits } from './router/tenant-limits.js'
 import { TokenRatios } from './router/token-ratios.js'
 import type { WaitingRoom } from './router/waiting-room.js'
+import { answers, Beaten, type Hedging, type Lane } from './serve-hedge.js'
 import {
   CHAT_PATH,
+  checkKey,
+  checkOwn,
   choicesOf,
   continued,
   GENERATING,
+  isFailure,
   outbound,
   passedHeaders,
   passedOn,
+  refused,
   saltOf,
   type Telling,
   tellBegun,
   tellSettled,
   translated,
+  wholeOf,
+  withoutBeside,
 } from './serve-member.js'
 
 export interface FleetParts {
@@ -62,6 +69,8 @@ export interface FleetParts {
   readonly tenants: readonly string[]
   /** fleet.attempts */
   readonly attempts: number
+  /** Sends what is late to a second member; absent: nothing is. */
+  readonly hedging?: Hedging
   /** What else a member needs to be set for a request, and is told when it is over: slots of llama-server. */
   readonly seats?: Seats
   /** A request that was told to be sent has the seat that it waited for. */
@@ -162,6 +171,8 @@ class Passing {
   #lookedAt = 0
   #again: MemberPlacement | undefined
   #failure: Failure | undefined
+  /** Where it is late it goes to a second member as well. */
+  #mayHedge: boolean
 
   constructor(parts: FleetParts, ratios: TokenRatios, request: Request) {
     this.#parts = parts
@@ -169,6 +180,7 @@ class Passing {
     this.#request = request
     this.#excluded = barred(parts, request.asked)
     if (parts.brokenChat !== undefined && isContinuable(request.asked)) this.#broken = parts.brokenChat()
+    this.#mayHedge = parts.hedging?.admits(request.asked) === true
   }
 
   async run(): Promise<Forwarded> {
@@ -184,9 +196,11 @@ class Passing {
       const telling = this.#telling(remote) //                   invalid_request, unsupported_parameter
       const taken = this.#parts.seats?.take(placement.member.id, asked.query, signal)
       const seat = taken === undefined ? undefined : await this.#seated(placement, taken)
-      const ending = await this.#attempt(placement, { remote, telling, seat }) // the signal's reason
-      if (ending.kind === 'stream') return telling.end(ending)
-      const answer = this.#judge(ending, placement, telling) //  engine_failed
+      const first = { placement, remote, telling, seat }
+      const raced = this.#mayHedge && this.#soFar === undefined ? await this.#raced(first) : undefined
+      const { by, ending } = raced ?? { by: first, ending: await this.#attempt(first) } // the signal's reason
+      if (ending.kind === 'stream') return by.telling.end(ending)
+      const answer = this.#judge(ending, by) //                  engine_failed
       if (answer !== undefined) return answer
     }
   }
@@ -221,9 +235,7 @@ class Passing {
     }
     const lacks = GENERATING.has(asked.path) && remote.facts?.lacks.includes(asked.path) === true
     if (!lacks || asked.translate === undefined) return passedOn(asked, sink, this.#broken)
-    const translation = asked.translate()
-    sink.failsWith((error) => translation.failure(error))
-    return translated(asked, sink, translation, this.#parts.chatReader(asked.query.promptTokens))
+    return translated(asked, sink, asked.translate(), this.#parts.chatReader(asked.query.promptTokens))
   }
 
   /** Who waits for a seat is under way at its member. @throws RefrainError `queue_timeout`; the signal's reason. */
@@ -243,14 +255,45 @@ class Passing {
     }
   }
 
-  async #attempt(placement: MemberPlacement, { remote, telling, seat }: Attempted): Promise<Ending> {
+  /** At the first member, and beside it at a second one where that is late. */
+  #raced(first: Attempted): Promise<Raced> {
     const { asked, sink, signal } = this.#request
+    const at = (by: Attempted) => async (lane: Lane) => ({ by, ending: await this.#attempt(by, lane) })
+    return (this.#parts.hedging as Hedging).race<Raced>({
+      placement: first.placement,
+      signal,
+      query: () => ({ ...asked.query, excluded: this.#excluded }),
+      first: at(first),
+      second: (placement) => {
+        const remote = remoteOf(this.#parts, placement)
+        const beside = first.placement.member.id
+        const second = { placement, remote, telling: this.#telling(remote), seat: undefined, beside }
+        this.#mayHedge = false
+        sink.hedged?.('lost')
+        return at(second)
+      },
+      failed: ({ by, ending }) => this.#gaveUp(ending as Failure['ending'], by.placement.member.id),
+    })
+  }
+
+  /** `lane`: where the request may be sent to two. */
+  async #attempt({ placement, remote, telling, seat, beside }: Attempted, lane?: Lane): Promise<Ending> {
+    const { asked, sink } = this.#request
     const { router, exchange, kindOf, tenants, clock, isQuiet = false } = this.#parts
     const { member } = placement
+    const signal = lane === undefined ? this.#request.signal : lane.signal
+    const reason = beside === undefined ? placement.reason : 'hedge'
     const startedAt = clock.now()
-    const routeMs = startedAt - this.#lookedAt
+    const routeMs = beside === undefined ? startedAt - this.#lookedAt : 0
     let ttftMs: number | undefined
+    const show = () => {
+      sink.routed(routeHeader(placement, reason, lane?.hedged), member.id)
+      if (telling.failure !== undefined) sink.failsWith(telling.failure)
+      if (beside !== undefined) sink.hedged?.('won')
+    }
     const onFirst = (headers: IncomingHeaders) => {
+      if (lane !== undefined && !lane.claim()) return
+      if (lane !== undefined) show()
       ttftMs = clock.now() - startedAt
       router.started(asked.query, member.id)
       if (asked.stream) sink.begin(passedHeaders(headers))
@@ -267,15 +310,21 @@ class Passing {
         seat: seat?.settings ?? NO_SETTINGS,
       }
       const sent = outbound(out) //                              unsupported_parameter
-      if (!isQuiet) tellBegun(asked.query, placement, { remote, headers: sent.out.headers, routeMs })
+      if (!isQuiet) tellBegun(asked.query, placement, { remote, headers: sent.out.headers, reason, routeMs })
       const answered = exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
       // The books are kept while the backend works.
-      sink.routed(routeHeader(placement), member.id)
-      if (seat === undefined) router.sent(asked.query, placement)
-      ending = await answered
+      if (beside === undefined) show()
+      if (beside !== undefined) router.hedged(asked.query, placement, beside)
+      else if (seat === undefined) router.sent(asked.query, placement)
+      const came = await answered
+      if (lane !== undefined && answers(came, lane)) {
+        if (!lane.claim()) throw new Beaten()
+        show()
+      }
+      ending = came
       return ending
     } finally {
-      const over = () => this.#over(placement, { routeMs, ttftMs, ending, seat })
+      const over = () => this.#over(placement, { routeMs, ttftMs, ending, seat, lane })
       // And while the client reads, unless another attempt may follow.
       if (ending === undefined || isFailure(ending)) over()
       else setImmediate(over)
@@ -283,11 +332,11 @@ class Passing {
   }
 
   /** Tells whoever has to know that an attempt is over. */
-  #over(placement: MemberPlacement, { routeMs, ttftMs, ending, seat }: Over): void {
+  #over(placement: MemberPlacement, { routeMs, ttftMs, ending, seat, lane }: Over): void {
     const { query } = this.#request.asked
     const { router, room, quotas, isQuiet = false } = this.#parts
     const { usage } = ending ?? {}
-    if (!isQuiet) tellSettled(query.id, placement, { routeMs, ttftMs, ending })
+    if (!isQuiet) tellSettled(query.id, placement, { routeMs, ttftMs, ending, isBeaten: lane?.isBeaten === true })
     seat?.leave(usage)
     if (usage !== undefined) this.#counted(usage.promptTokens)
     router.settled({
@@ -297,8 +346,8 @@ class Passing {
       ...(usage?.cachedTokens !== undefined && { cachedTokens: usage.cachedTokens }),
       ...(usage !== undefined && { promptTokens: usage.promptTokens, completionTokens: usage.completionTokens }),
       ...(ttftMs !== undefined && { ttftMs }),
-      // A client that left is no fault of the member's.
-      failed: ending !== undefined && isFailure(ending),
+      // A client that left is no fault of the member's; of two members one has the answer.
+      failed: (ending !== undefined && isFailure(ending)) || lane?.isOut === true,
     })
     room.look()
     if (usage !== undefined)
@@ -314,11 +363,11 @@ class Passing {
   }
 
   /** The answer, or undefined where another attempt is due. @throws RefrainError where there is none. */
-  #judge(ending: Failure['ending'], placement: MemberPlacement, telling: Telling): Forwarded | undefined {
+  #judge(ending: Failure['ending'], { placement, remote, telling }: Attempted): Forwarded | undefined {
     const { id } = placement.member
     const isAnswer = ending.kind === 'whole' && !isFailure(ending)
     if (isAnswer && this.#soFar === undefined) {
-      checkKey(ending.status, remoteOf(this.#parts, placement)) // engine_failed
+      checkKey(ending.status, remote) // engine_failed
       return telling.isTranslated ? refused(ending) : wholeOf(ending)
     }
     this.#failure = { ending, member: id }
@@ -330,9 +379,14 @@ class Passing {
     }
     // What was gathered for a whole answer was seen by nobody.
     if (ending.kind === 'fault' && ending.begun && this.#request.asked.stream) this.#continue()
-    this.#excluded = [...this.#excluded, id]
-    if (ending.kind === 'whole' || ending.fault.sent) this.#tried++
+    this.#gaveUp(ending, id)
     return this.#tried < this.#parts.attempts ? undefined : this.#last()
+  }
+
+  #gaveUp(ending: Failure['ending'], member: string): void {
+    this.#failure = { ending, member }
+    this.#excluded = [...this.#excluded, member]
+    if (ending.kind === 'whole' || ending.fault.sent) this.#tried++
   }
 
   /** Content is out: from here on only who can go on with an answer may. @throws RefrainError */
@@ -351,15 +405,26 @@ const NO_SETTINGS: readonly BodySetting[] = []
 interface Over {
   readonly routeMs: number
   readonly ttftMs: number | undefined
-  /** Undefined: the client left. */
+  /** Undefined: the client left, or another member was faster. */
   readonly ending: Ending | undefined
   readonly seat: Seat | undefined
+  /** Where the request may be sent to a second member. */
+  readonly lane: Lane | undefined
+}
+
+/** Which attempt has an ending. */
+interface Raced {
+  readonly by: Attempted
+  readonly ending: Ending
 }
 
 interface Attempted {
+  readonly placement: MemberPlacement
   readonly remote: Remote
   readonly telling: Telling
   readonly seat: Seat | undefined
+  /** The member that has the request already. */
+  readonly beside?: string
 }
 
 interface Failure {
@@ -371,74 +436,9 @@ function isContinuable({ path, stream, body }: Forward): boolean {
   return stream && path === CHAT_PATH && choicesOf(body) === 1
 }
 
-/** A member's own fault: what another one may do better. A refusal of the request is none. */
-function isFailure(ending: Ending): boolean {
-  if (ending.kind !== 'whole') return ending.kind === 'fault'
-  return ending.status >= 500
-}
-
 function errorOf({ ending, member }: Failure): RefrainError {
   const what = ending.kind === 'fault' ? ending.fault.message : `it answers ${ending.status}`
   return new RefrainError('engine_failed', `the backend ${member} failed: ${what}`, { retryAfterMs: 1000 })
-}
-
-/** Members of a body that only Refrain knows: another server would pass over them in silence. */
-const OWN = ['quick', 'refrain'] as const
-
-/** @throws RefrainError `unsupported_parameter` where `remote` is no Refrain and the body asks for what only one has. */
-function checkOwn({ body }: Forward, { id, facts }: Remote): void {
-  if (facts?.kind === 'refrain') return
-  for (const key of OWN) {
-    if ((body.member(key) ?? 'null') === 'null') continue
-    const text = `'${key}' cannot be honoured: the backend ${id} is no Refrain`
-    throw new RefrainError('unsupported_parameter', text, { param: key })
-  }
-  // Other servers have members of that name too; an id of ours means that the history is left out.
-  if (!LOGGED.test(body.member('session') ?? '')) return
-  const text = `'session' cannot be honoured: sessions are logged by a Refrain alone, and the backend ${id} is none`
-  throw new RefrainError('unsupported_parameter', text, { param: 'session' })
-}
-
-/** Side questions in the body go apart to what is no Refrain. @throws RefrainError where they cannot be asked. */
-function withoutBeside(asked: Forward, { facts }: Remote): Forward {
-  const { beside } = asked
-  return beside === undefined || facts?.kind === 'refrain' ? asked : { ...asked, body: beside.asked().body }
-}
-
-/** The id of a logged session, as JSON. */
-const LOGGED = /^"ses_[0-9a-f]{32}"$/
-
-/** That a backend refuses the key of our config is nothing that a client could mend. @throws RefrainError */
-function checkKey(status: number, { id, options }: Remote): void {
-  if ((status !== 401 && status !== 403) || options.forwardAuthorization) return
-  throw new RefrainError('engine_failed', `the backend ${id} refuses the key that it gets from the config`)
-}
-
-/** A refusal of a chat, in the words of the backend. @throws RefrainError */
-function refused(ending: Extract<Ending, { kind: 'whole' }>): never {
-  const text = ending.body.toString('utf8', 0, 16_384)
-  const said = /"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)"/.exec(text)?.[1]
-  const message = said === undefined ? `the backend answers ${ending.status}` : JSON.parse(`"${said}"`)
-  throw new RefrainError(codeOf(ending.status, message), message)
-}
-
-function codeOf(status: number, message: string) {
-  if (status === 429) return 'queue_full'
-  if (status === 404) return 'model_not_found'
-  return /context (length|size|window)/i.test(message) ? 'context_length_exceeded' : 'invalid_request'
-}
-
-function wholeOf(ending: Extract<Ending, { kind: 'whole' }>): Forwarded {
-  const { status, headers, body, usage } = ending
-  const passed = passedHeaders(headers)
-  const mustWait = (status === 429 || status === 503) && passed['retry-after'] === undefined
-  return {
-    kind: 'whole',
-    status,
-    headers: mustWait ? { ...passed, 'retry-after': '1' } : passed,
-    body,
-    ...(usage && { usage }),
-  }
 }
 
 const NOBODY: readonly string[] = []
@@ -461,8 +461,9 @@ function remoteOf({ remotes }: FleetParts, { member }: MemberPlacement): Remote 
   throw new Error(`the router chose ${member.id}, which is not there`)
 }
 
-/** `up0; reason="overlap"; hit=1024; of=4` */
-function routeHeader(placement: MemberPlacement): string {
-  const { member, reason, predictedHitTokens, of = placement.scores.length } = placement
-  return `${member.id}; reason="${reason}"; hit=${Math.round(predictedHitTokens)}; of=${of}`
+/** `up0; reason="overlap"; hit=1024; of=4`, and `; hedged="won"` of two members' answers. */
+function routeHeader(placement: MemberPlacement, reason: string, hedged?: string): string {
+  const { member, predictedHitTokens, of = placement.scores.length } = placement
+  const said = `${member.id}; reason="${reason}"; hit=${Math.round(predictedHitTokens)}; of=${of}`
+  return hedged === undefined ? said : `${said}; hedged="${hedged}"`
 }

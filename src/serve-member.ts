@@ -32,6 +32,8 @@ export interface Telling {
   readonly settings: readonly BodySetting[]
   /** A message behind the others. */
   readonly appended?: string
+  /** How its failure is told in-band, where not as the path's dialect does. */
+  failure?(error: unknown): string
   events(bytes: Buffer): void
   /** Behind a stream's good end. */
   end(ending: Extract<Ending, { kind: 'stream' }>): Forwarded
@@ -70,6 +72,7 @@ export function translated(asked: Forward, sink: ForwardSink, translation: Trans
     stream: true,
     isTranslated: true,
     settings: [],
+    failure: (error) => translation.failure(error),
     events: (bytes) => tell(reader.add(bytes)),
     end(ending) {
       tell(reader.finish(ending.usage))
@@ -110,6 +113,71 @@ export function continued(
 
 function streamed({ usage }: Extract<Ending, { kind: 'stream' }>): Forwarded {
   return { kind: 'stream', ...(usage && { usage }) }
+}
+
+/** A member's own fault: what another one may do better. A refusal of the request is none. */
+export function isFailure(ending: Ending): boolean {
+  if (ending.kind !== 'whole') return ending.kind === 'fault'
+  return ending.status >= 500
+}
+
+/** Members of a body that only Refrain knows: another server would pass over them in silence. */
+const OWN = ['quick', 'refrain'] as const
+
+/** @throws RefrainError `unsupported_parameter` where `remote` is no Refrain and the body asks for what only one has. */
+export function checkOwn({ body }: Forward, { id, facts }: Remote): void {
+  if (facts?.kind === 'refrain') return
+  for (const key of OWN) {
+    if ((body.member(key) ?? 'null') === 'null') continue
+    const text = `'${key}' cannot be honoured: the backend ${id} is no Refrain`
+    throw new RefrainError('unsupported_parameter', text, { param: key })
+  }
+  // Other servers have members of that name too; an id of ours means that the history is left out.
+  if (!LOGGED.test(body.member('session') ?? '')) return
+  const text = `'session' cannot be honoured: sessions are logged by a Refrain alone, and the backend ${id} is none`
+  throw new RefrainError('unsupported_parameter', text, { param: 'session' })
+}
+
+/** Side questions in the body go apart to what is no Refrain. @throws RefrainError where they cannot be asked. */
+export function withoutBeside(asked: Forward, { facts }: Remote): Forward {
+  const { beside } = asked
+  return beside === undefined || facts?.kind === 'refrain' ? asked : { ...asked, body: beside.asked().body }
+}
+
+/** The id of a logged session, as JSON. */
+const LOGGED = /^"ses_[0-9a-f]{32}"$/
+
+/** That a backend refuses the key of our config is nothing that a client could mend. @throws RefrainError */
+export function checkKey(status: number, { id, options }: Remote): void {
+  if ((status !== 401 && status !== 403) || options.forwardAuthorization) return
+  throw new RefrainError('engine_failed', `the backend ${id} refuses the key that it gets from the config`)
+}
+
+/** A refusal of a chat, in the words of the backend. @throws RefrainError */
+export function refused(ending: Extract<Ending, { kind: 'whole' }>): never {
+  const text = ending.body.toString('utf8', 0, 16_384)
+  const said = /"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)"/.exec(text)?.[1]
+  const message = said === undefined ? `the backend answers ${ending.status}` : JSON.parse(`"${said}"`)
+  throw new RefrainError(codeOf(ending.status, message), message)
+}
+
+function codeOf(status: number, message: string) {
+  if (status === 429) return 'queue_full'
+  if (status === 404) return 'model_not_found'
+  return /context (length|size|window)/i.test(message) ? 'context_length_exceeded' : 'invalid_request'
+}
+
+export function wholeOf(ending: Extract<Ending, { kind: 'whole' }>): Forwarded {
+  const { status, headers, body, usage } = ending
+  const passed = passedHeaders(headers)
+  const mustWait = (status === 429 || status === 503) && passed['retry-after'] === undefined
+  return {
+    kind: 'whole',
+    status,
+    headers: mustWait ? { ...passed, 'retry-after': '1' } : passed,
+    body,
+    ...(usage && { usage }),
+  }
 }
 
 /** What is left of the client's limits. */
@@ -194,6 +262,7 @@ export function outbound({
 interface Begun {
   readonly remote: Remote
   readonly headers: Record<string, string>
+  readonly reason: string
   /** Until it was placed. */
   readonly routeMs: number
 }
@@ -202,10 +271,10 @@ interface Begun {
 export function tellBegun(
   { id, model }: Pick<RouteQuery, 'id' | 'model'>,
   placement: MemberPlacement,
-  { remote, headers, routeMs }: Begun,
+  { remote, headers, reason, routeMs }: Begun,
 ): void {
   if (!attemptBegun.channel.hasSubscribers) return
-  const { member, reason, predictedHitTokens } = placement
+  const { member, predictedHitTokens } = placement
   const about = { id, key: placement, model, backend: member.id, url: remote.options.url }
   attemptBegun.publish({ ...about, reason, predictedHitTokens, routeMs, headers })
 }
@@ -213,16 +282,25 @@ export function tellBegun(
 interface Over {
   readonly routeMs: number
   readonly ttftMs: number | undefined
-  /** Undefined: the client left. */
+  /** Undefined: the client left, or another member was faster. */
   readonly ending: Ending | undefined
+  readonly isBeaten: boolean
 }
 
 /** Tells whoever listens how an attempt ended. */
-export function tellSettled(id: string, placement: MemberPlacement, { routeMs, ttftMs, ending }: Over): void {
+export function tellSettled(id: string, placement: MemberPlacement, { routeMs, ttftMs, ending, isBeaten }: Over): void {
   if (!attemptSettled.channel.hasSubscribers) return
   const { member, predictedHitTokens } = placement
   attemptSettled.publish({
-    ...{ id, key: placement, backend: member.id, routeMs, ttftMs, predictedHitTokens, outcome: outcomeOf(ending) },
+    ...{
+      id,
+      key: placement,
+      backend: member.id,
+      routeMs,
+      ttftMs,
+      predictedHitTokens,
+      outcome: isBeaten ? 'lost' : outcomeOf(ending),
+    },
     status: ending?.kind === 'whole' ? ending.status : ending?.kind === 'stream' ? 200 : undefined,
     why: ending?.kind === 'fault' ? ending.fault.message : undefined,
     promptTokens: ending?.usage?.promptTokens,

@@ -256,6 +256,8 @@ export interface ForwardSink {
   /** The first content is about to come. */
   begin(headers: Readonly<Record<string, string>>): void
   write(bytes: Buffer | string): void
+  /** It was sent to a second backend as well: whether that one answers, as far as is known. */
+  hedged?(outcome: 'won' | 'lost'): void
   /** How a failure is told in-band from now on, where not as the dialect of the path does. */
   failsWith(failure: (error: unknown) => string): void
 }

@@ -72,6 +72,8 @@ class Passage implements ForwardSink, Asking {
   endedAt: number | undefined
   first: Buffer | string | undefined
   last: Buffer | string | undefined
+  /** Whether a second backend answers that it was sent to as well. */
+  hedge: 'won' | 'lost' | undefined
   /** How a failure is told in-band, where not as the path's dialect does. */
   failure: ((error: unknown) => string) | undefined
 
@@ -91,6 +93,10 @@ class Passage implements ForwardSink, Asking {
 
   routed(route: string): void {
     this.headers['x-refrain-route'] = route
+  }
+
+  hedged(outcome: 'won' | 'lost'): void {
+    this.hedge = outcome
   }
 
   begin(headers: Readonly<Record<string, string>>): void {
@@ -338,6 +344,7 @@ function settle(passage: Passage, options: ForwardOptions, { forwarded, failure 
     ...(firstAt !== undefined && { ttftMs: firstAt - startedAt }),
     durationMs: endedAt - startedAt,
     ...(query?.session !== undefined && { session: query.session }),
+    ...(passage.hedge !== undefined && { hedged: passage.hedge }),
   })
 }
 

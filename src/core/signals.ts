@@ -20,6 +20,8 @@ export interface RequestSettled {
   readonly ttftMs?: number
   readonly durationMs: number
   readonly session?: string
+  /** It was sent to a second backend of a fleet as well: whether that one answered. */
+  readonly hedged?: 'won' | 'lost'
 }
 
 /** One side question was answered, or failed. */
@@ -85,8 +87,8 @@ export interface AttemptSettled {
   readonly key: object
   readonly backend: string
   readonly routeMs: number
-  /** `left`: the client did. */
-  readonly outcome: 'answered' | 'refused' | 'failed' | 'left'
+  /** `left`: the client did; `lost`: the request was sent to two, and the other one was faster. */
+  readonly outcome: 'answered' | 'refused' | 'failed' | 'left' | 'lost'
   /** Undefined: no whole answer came. */
   readonly status: number | undefined
   /** A failure's sentence. */
@@ -97,6 +99,27 @@ export interface AttemptSettled {
   readonly promptTokens: number | undefined
   readonly completionTokens: number | undefined
   readonly cachedTokens: number | undefined
+}
+
+/** Why a request that was late is not sent to a second backend. */
+export type HedgeRefusal =
+  /** As many were as may be. */
+  | 'share'
+  /** Requests wait for a backend with room. */
+  | 'queue'
+  /** No other one may take it. */
+  | 'nobody'
+  /** The next best one has others waiting, or is expected to take longer. */
+  | 'busy'
+  /** It cannot be put to the next best one. */
+  | 'unfit'
+
+/** A request of a fleet was late, and sent to a second backend, or not. */
+export interface HedgeSettled {
+  readonly id: string
+  /** Whether the second backend answered; `refused`: none was asked. */
+  readonly outcome: 'won' | 'lost' | 'refused'
+  readonly why: HedgeRefusal | undefined
 }
 
 /** A session's turn computed what it could have reused. */
@@ -220,6 +243,7 @@ export const requestBegun = signal<RequestBegun>('request-begun')
 export const phasesTimed = signal<PhasesTimed>('phases-timed')
 export const attemptBegun = signal<AttemptBegun>('attempt-begun')
 export const attemptSettled = signal<AttemptSettled>('attempt-settled')
+export const hedgeSettled = signal<HedgeSettled>('hedge-settled')
 export const turnMissed = signal<TurnMissed>('turn-missed')
 export const cacheAlarm = signal<CacheAlarm>('cache-alarm')
 export const requestSettled = signal<RequestSettled>('request-settled')

@@ -18,6 +18,7 @@ class House {
     {
       place: () => undefined as never,
       sent: ({ id }: RouteQuery) => this.heard.push(`sent ${id}`),
+      hedged: () => undefined,
       started: () => undefined,
       settled: ({ query, failed }) => this.heard.push(`settled ${query.id} ${failed}`),
       release: () => true,

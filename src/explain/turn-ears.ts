@@ -2,7 +2,7 @@
 // turn-wire.ts. Stands between the path and its router and hears what the router hears. Invariant: the router is asked and
 // told as if nobody listened; counts and hashes only, no text of a prompt.
 
-import type { FleetRouter, RouteQuery, SegmentChain } from '../router/contract.js'
+import type { FleetRouter, RouteOutcome, RouteQuery, SegmentChain } from '../router/contract.js'
 
 /** A request left for a member; sent again, another member is tried. */
 export interface SentTurn
@@ -33,6 +33,19 @@ export interface TurnEars {
 
 /** `router`, listened to. `ears` hear first: what they keep for others may leave with the router's own news. */
 export function listenedTo(router: FleetRouter, ears: TurnEars): FleetRouter {
+  /** Of requests that are at two members, the second one: `ears` hear of one at a time. */
+  const twice = new Map<string, string>()
+  /** The end of a turn, told where there is no other one. */
+  const isOver = ({ query, member, failed }: RouteOutcome): boolean => {
+    const key = keyOf(query)
+    const second = twice.get(key)
+    if (second === undefined) return true
+    twice.delete(key)
+    if ((member === second) !== failed) ears.sent(sentTurn(query, second))
+    return !failed
+  }
+  const tell = ({ query, failed, promptTokens, completionTokens, cachedTokens }: RouteOutcome) =>
+    ears.settled({ key: keyOf(query), failed, promptTokens, completionTokens, cachedTokens })
   return {
     place: (query) => router.place(query),
     started: (query, member) => router.started(query, member),
@@ -41,9 +54,12 @@ export function listenedTo(router: FleetRouter, ears: TurnEars): FleetRouter {
       ears.sent(sentTurn(query, placement.member.id))
       router.sent(query, placement)
     },
+    hedged(query, placement, first) {
+      twice.set(keyOf(query), placement.member.id)
+      router.hedged(query, placement, first)
+    },
     settled(outcome) {
-      const { query, failed, promptTokens, completionTokens, cachedTokens } = outcome
-      ears.settled({ key: keyOf(query), failed, promptTokens, completionTokens, cachedTokens })
+      if (twice.size === 0 || isOver(outcome)) tell(outcome)
       router.settled(outcome)
     },
   }

@@ -138,6 +138,11 @@ export interface FleetRouter {
   place(query: RouteQuery): MemberPlacement
   /** The request left for `member`; its prefix counts as held there from now on. */
   sent(query: RouteQuery, placement: MemberPlacement): void
+  /**
+   * A request that is under way at `first` left for another member as well. Whichever gives the first content is its
+   * session's home; the other one is settled as failed.
+   */
+  hedged(query: RouteQuery, placement: MemberPlacement, first: string): void
   /** The first content event came. */
   started(query: RouteQuery, member: string): void
   settled(outcome: RouteOutcome): void

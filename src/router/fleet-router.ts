@@ -228,12 +228,21 @@ class Router implements SharedRouter {
   // --- being told ----------------------------------------------------------------------------------------------------
 
   sent(query: RouteQuery, placement: MemberPlacement): void {
+    this.#send(query, placement)
+  }
+
+  hedged(query: RouteQuery, placement: MemberPlacement, first: string): void {
+    this.#send(query, placement, this.#sent.get(sentKey(query, first)))
+  }
+
+  /** `first`: the same request at another member. */
+  #send(query: RouteQuery, placement: MemberPlacement, first?: Sent): void {
     const now = this.#parts.clock.now()
     const placed = isPlaced(placement) ? placement : (this.place(query) as Placed)
     const { id: member } = placement.member
     const { identity, expected } = placed
     const { hashes, tokens } = query.segments
-    const { session } = identity
+    const session = first === undefined ? identity.session : first.session
     const turn: Turn = {
       id: sentKey(query, member),
       member,
@@ -248,6 +257,7 @@ class Router implements SharedRouter {
       predicted: expected.predicted,
       isSide: identity.isSide,
       session: identity.isSide ? undefined : (session?.key ?? identity.key),
+      ...(first !== undefined && { isHedge: true }),
     }
     this.#take(turn, now, session)
     this.#parts.peers?.sent(turn)
@@ -260,13 +270,17 @@ class Router implements SharedRouter {
       count < 1 ? undefined : this.#segments.distance(scope, chain.hashes[count - 1] as string, state.memory)
     const tailAge = age(depth)
     const headAge = age(Math.min(chain.head, depth))
-    const session = this.#turn(turn, now, known)
+    const session = turn.isHedge === true ? this.#beside(turn, now, known) : this.#turn(turn, now, known)
     const computedBefore = state.memory.computed
     this.#sent.set(id, { turn, session, sentAt: now, computedBefore, tailAge, headAge, started: false })
     state.memory.computed += newTokens
     state.ledger.sent(id, { tokens: newTokens, now, computedBefore })
     this.#segments.hold(scope, chain, state.memory, { now, owner: session })
-    if (chain.head > 0 && !turn.isSide) this.#heads.use(turn.head, member, now)
+    if (turn.isHedge !== true) this.#useHead(turn, now)
+  }
+
+  #useHead({ chain, isSide, head, member }: Turn, now: number): void {
+    if (chain.head > 0 && !isSide) this.#heads.use(head, member, now)
   }
 
   /** `known`: the session as it was found. */
@@ -279,6 +293,20 @@ class Router implements SharedRouter {
       this.#sessions.add({ key, member, scope, head, tail, tokens, usedAt: now })
     this.#sessions.turn(session, member, { now, tail, tokens, head })
     return session
+  }
+
+  #beside({ session: key }: Turn, now: number, known: Session | undefined): Session | undefined {
+    const session = known ?? (key === undefined ? undefined : this.#sessions.get(key, now))
+    if (session !== undefined) this.#sessions.beside(session)
+    return session
+  }
+
+  /** Of two members the second one answers: the session lives there, unless it has gone on meanwhile. */
+  #move({ turn, session }: Sent, now: number): void {
+    this.#useHead(turn, now)
+    if (session === undefined || session.tail !== turn.tail || !this.#sessions.has(session)) return
+    session.waitedMs ??= now - session.sentAt
+    this.#sessions.moved(session, turn.member)
   }
 
   seated(query: RouteQuery, member: string): void {
@@ -303,7 +331,8 @@ class Router implements SharedRouter {
     if (sent === undefined || sent.started) return undefined
     sent.started = true
     this.#book.state(sent.turn.member).ledger.started(id, now)
-    if (sent.session !== undefined) sent.session.waitedMs ??= now - sent.sentAt
+    if (sent.turn.isHedge === true) this.#move(sent, now)
+    else if (sent.session !== undefined) sent.session.waitedMs ??= now - sent.sentAt
     return sent
   }
 
@@ -322,9 +351,10 @@ class Router implements SharedRouter {
     const { turn, session } = sent
     const state = this.#book.state(turn.member)
     state.ledger.settled(id)
+    if (turn.isHedge === true && !sent.started && !end.failed) this.#move(sent, now)
     if (session !== undefined) {
       this.#sessions.over(session, now)
-      session.waitedMs ??= now - sent.sentAt
+      if (turn.isHedge !== true) session.waitedMs ??= now - sent.sentAt
     }
     // It failed, or its client left: nobody knows how far it came.
     const isLost = !sent.started && (end.failed || end.promptTokens === undefined)

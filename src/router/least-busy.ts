@@ -47,6 +47,7 @@ export function createLeastBusy(members: () => readonly AskedRemote[]): LeastBus
       }
     },
     sent: (_query, { member }) => add(member.id, 1),
+    hedged: (_query, { member }) => add(member.id, 1),
     started: () => undefined,
     settled: ({ member }) => add(member, -1),
     release: () => false,

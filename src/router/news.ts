@@ -143,6 +143,7 @@ export function sentText(seq: number, turn: Omit<Turn, 'id'>): string {
     [predicted.precise ?? null, predicted.learned, predicted.sticky, predicted.recalled],
     turn.isSide ? 1 : 0,
     turn.session ?? null,
+    ...(turn.isHedge === true ? [1] : []),
   ])
 }
 
@@ -231,7 +232,7 @@ function readEnd(value: readonly unknown[]): NewsItem | undefined {
 
 function readSent(value: readonly unknown[]): NewsItem | undefined {
   const [, seq, member, scope, hashes, tokens, head, depth, front, promptTokens, newTokens, expectedTokens] = value
-  const [predicted, side, session] = value.slice(12)
+  const [predicted, side, session, hedge] = value.slice(12)
   if (!isCount(seq) || !isName(member) || !isName(scope) || !isNames(hashes) || !isCounts(tokens)) return undefined
   if (!isCount(head) || !isCount(depth) || !isName(front)) return undefined
   const count = hashes.length
@@ -261,6 +262,7 @@ function readSent(value: readonly unknown[]): NewsItem | undefined {
       },
       isSide: side === 1,
       session: session ?? undefined,
+      ...(hedge === 1 && { isHedge: true }),
     },
   }
 }

@@ -153,10 +153,20 @@ export class SessionTable {
     session.tail = tail
     session.tokens = tokens
     session.demand = session.step * session.share
-    const residents = this.#residentsOf(member)
-    residents.sessions++
-    residents.demand += session.demand
-    residents.heads.set(head, (residents.heads.get(head) ?? 0) + 1)
+    this.#join(session)
+  }
+
+  /** A turn that is under way goes to a second member as well; each of the two is told to be over. */
+  beside(session: Session): void {
+    session.inFlight++
+  }
+
+  /** The second one answers: it is the home from now on. */
+  moved(session: Session, member: string): void {
+    const isActive = this.#active.has(session)
+    if (isActive) this.#part(session)
+    session.member = member
+    if (isActive) this.#join(session)
   }
 
   over(session: Session, now: number): void {
@@ -180,6 +190,13 @@ export class SessionTable {
 
   #rest(session: Session): void {
     if (this.#active.delete(session)) this.#part(session)
+  }
+
+  #join({ member, demand, head }: Session): void {
+    const residents = this.#residentsOf(member)
+    residents.sessions++
+    residents.demand += demand
+    residents.heads.set(head, (residents.heads.get(head) ?? 0) + 1)
   }
 
   /** It counts no longer at its member. */

@@ -29,6 +29,8 @@ export interface Turn {
   readonly isSide: boolean
   /** Its session's key; undefined: it is none's. */
   readonly session: string | undefined
+  /** It is sent to this member beside another one: its session stays where it is unless this one answers first. */
+  readonly isHedge?: true
 }
 
 /** What became of a turn: counts of the member's, undefined where it does not say. */

@@ -54,6 +54,7 @@ function requestLine(request: RequestSettled): object {
     disk: request.disk,
     computed: request.computed,
     generated: completionTokens,
+    ...(request.hedged === undefined ? {} : { hedged: request.hedged }),
     ...(ttftMs === undefined ? {} : { ttftMs: round(ttftMs) }),
     ...(decodeMs > 0 && completionTokens > 1 ? { tokPerS: round(((completionTokens - 1) / decodeMs) * 1000) } : {}),
     ms: round(durationMs),

@@ -7,6 +7,7 @@ import {
   attemptSettled,
   cacheAlarm,
   cacheMoved,
+  hedgeSettled,
   kvHeard,
   kvTurned,
   phasesTimed,
@@ -96,7 +97,7 @@ export function startMetrics(load: () => Load, { fleet, tiers, sessionLog }: Gau
     countMisses(registry, batches),
     countAlarms(registry),
     countQuick(registry),
-    ...(attempts === undefined ? [] : [attempts.stop]),
+    ...(attempts === undefined ? [] : [attempts.stop, countHedges(registry)]),
     countKvEvents(registry),
   ]
   const registers = [registry]
@@ -389,6 +390,16 @@ function countAttempts(registry: Registry, batches: Batches, fleet: FleetGauges)
     }
   }
   return { stop, forgetOthers }
+}
+
+function countHedges(registry: Registry): () => void {
+  const hedges = new Counter({
+    name: 'refrain_fleet_hedges_total',
+    help: 'Late requests, by whether a second backend answered them; refused: why none was asked.',
+    labelNames: ['outcome', 'why'],
+    registers: [registry],
+  })
+  return hedgeSettled.subscribe(({ outcome, why = '' }) => hedges.inc({ outcome, why }))
 }
 
 function countQuick(registry: Registry): () => void {

@@ -10,6 +10,7 @@ import {
   type CacheMoved,
   cacheAlarm,
   cacheMoved,
+  hedgeSettled,
   type KvTurned,
   kvHeard,
   kvTurned,
@@ -100,6 +101,8 @@ function tellTheRest(): void {
   const heard = { stored: 1, removed: 1, duplicates: 1, orphans: 1, ignored: 1, cleared: 1, bad: 1, unknown: 1 }
   kvHeard.publish({ member: 'up', ...heard, broken: 1, lagMs: 1 })
   stepDone.publish({ prefillTokens: 1, decodeTokens: 1, running: 1, waiting: 0, durationMs: 1 })
+  hedgeSettled.publish({ id: 'late', outcome: 'won', why: undefined })
+  hedgeSettled.publish({ id: 'late', outcome: 'refused', why: 'share' })
   const quick = { task: 'title', form: 'native', tenant: 'default', promptTokens: 1, completionTokens: 1 }
   quickAnswered.publish({ ...quick, error: undefined })
   const whose = { tenant: 'default', session: 's', turn: 2 }

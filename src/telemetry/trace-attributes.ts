@@ -108,6 +108,7 @@ export function attemptOutcome(settled: AttemptSettled): Attributes {
   const { status, promptTokens, completionTokens, cachedTokens } = settled
   const type = failureOf(settled)
   const made: Attributes = {}
+  if (settled.outcome === 'lost') made['refrain.hedge'] = 'lost'
   if (status !== undefined) made['http.response.status_code'] = status
   if (type !== undefined) made['error.type'] = type
   if (promptTokens !== undefined) made['gen_ai.usage.input_tokens'] = promptTokens
@@ -118,7 +119,7 @@ export function attemptOutcome(settled: AttemptSettled): Attributes {
 
 /** Undefined: it was answered. */
 export function failureOf({ outcome, status }: AttemptSettled): string | undefined {
-  if (outcome === 'answered') return undefined
+  if (outcome === 'answered' || outcome === 'lost') return undefined
   if (outcome === 'left') return 'client_gone'
   return status === undefined ? 'backend_fault' : `${status}`
 }

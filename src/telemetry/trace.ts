@@ -252,7 +252,7 @@ class Spans {
     if (live === undefined || span === undefined) return
     live.upstream.delete(settled.key)
     span.setAttributes(attemptOutcome(settled))
-    if (settled.outcome !== 'answered') {
+    if (settled.outcome !== 'answered' && settled.outcome !== 'lost') {
       const message = settled.why ?? failureOf(settled)
       span.setStatus({ code: SpanStatusCode.ERROR, ...(message !== undefined && { message }) })
     }

@@ -42,6 +42,7 @@ export function sharedRouters({ count, wireMs, shares }: SharedRoutersOptions) {
         return router.place(query)
       },
       sent: (query, placement) => of(query).sent(query, placement),
+      hedged: (query, placement, first) => of(query).hedged(query, placement, first),
       started: (query, member) => of(query).started(query, member),
       settled: (outcome) => of(outcome.query).settled(outcome),
       release: (...session) => (nodes[0] as (typeof nodes)[number]).router.release(...session),

@@ -19,6 +19,8 @@ export interface StubUpstream {
   readonly requests: StubRequest[]
   /** Requests whose client left before the answer's end. */
   aborted: number
+  /** Connections to it. */
+  open(): number
   /** What the next requests get. */
   answer: StubAnswer
   /** Cuts every connection and listens no more, as a killed process. */
@@ -100,6 +102,7 @@ export async function startStub(options: StubOptions = {}): Promise<StubUpstream
   const port = await portOf(server, 0)
   return Object.assign(stub, {
     url: `http://127.0.0.1:${port}`,
+    open: () => sockets.size,
     async kill() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()))
       for (const socket of sockets) socket.resetAndDestroy()
