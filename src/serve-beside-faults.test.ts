@@ -179,6 +179,19 @@ describe("DeepSeek's form", () => {
     expect(listOf(request as StubRequest)).toHaveLength(2)
   })
 
+  test('wherever it stands beside a long content', async () => {
+    const house = await open()
+    house.asides(WORDS, saying(['the chat was answered']))
+    const content = 'Who won? '.repeat(500)
+    for (const last of [
+      { role: 'user', content, task: 'action' },
+      { task: 'action', role: 'user', content },
+    ]) {
+      const { quick: told } = await jsonOf(await house.chat({ messages: [last] }))
+      expect(told.results).toMatchObject([{ choice: 'search' }])
+    }
+  })
+
   test('in a stream too, and by its token where the template has them', async () => {
     const house = await open({}, { entries: [{ tasks: true }] })
     house.stubs[0]!.answer = saying(['answer'])

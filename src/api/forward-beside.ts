@@ -20,7 +20,9 @@ import { translatable } from './translate.js'
 
 const CHAT_PATH = '/v1/chat/completions'
 const QUOTE = 34
-const TASK = Buffer.from('"task"')
+const TASK = [...Buffer.from('"task"')]
+/** In front of a long content or behind it: every chat pays for this look. */
+const NEAR = 128
 
 export interface BesideContext {
   readonly scan: BodyScan
@@ -56,8 +58,16 @@ function hasTask({ bytes, elements, list }: BodyScan): boolean {
   const start = elements.starts.at(-1)
   const end = elements.ends.at(-1)
   if (list?.key !== 'messages' || start === undefined || end === undefined) return false
-  if (!bytes.subarray(start, end).includes(TASK)) return false
+  if (!says(bytes, start, Math.min(end, start + NEAR)) && !says(bytes, Math.max(start, end - NEAR), end)) return false
   return membersIn(bytes, start, end).some(({ key, start: at }) => key === 'task' && bytes[at] === QUOTE)
+}
+
+/** Whether `"task"` begins in a range. */
+function says(bytes: Buffer, from: number, to: number): boolean {
+  for (let i = from; i < to; i++) {
+    if (bytes[i] === QUOTE && TASK.every((byte, k) => bytes[i + k] === byte)) return true
+  }
+  return false
 }
 
 /** What questions are made of. */
