@@ -35,7 +35,7 @@ async function open(count: number, flags: Readonly<Record<string, unknown>> = {}
 }
 
 async function until(holds: () => Promise<boolean>) {
-  for (let tries = 0; tries < 400; tries++) {
+  for (let tries = 0; tries < 3000; tries++) {
     if (await holds()) return
     await new Promise((resolve) => setTimeout(resolve, 10))
   }

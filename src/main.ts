@@ -157,13 +157,7 @@ async function serveOwned(): Promise<void> {
   const program = await composeFleet(config, { owner, onStop: end, warm: true })
   process.on('SIGTERM', () => end())
   process.on('SIGINT', () => undefined)
-  try {
-    await program.start()
-  } catch (error) {
-    // It asked an owner that has ended, and said why.
-    if (!process.connected || (error as NodeJS.ErrnoException).code === 'EPIPE') process.exit(EXIT.fault)
-    throw error
-  }
+  await program.start()
 }
 
 /** The first signal drains, the second ends at once. */
@@ -273,7 +267,9 @@ function welcome(url: string, model: string): string {
 
 /** One line for what the user can mend, the stack for what we must. */
 function fail(error: unknown): never {
-  const { name, exitCode } = (error ?? {}) as { name?: string; exitCode?: number }
+  const { name, code, exitCode } = (error ?? {}) as { name?: string; code?: string; exitCode?: number }
+  // One of several processes asked an owner that has ended, and said why.
+  if (cluster.isWorker && (!process.connected || code === 'EPIPE')) process.exit(EXIT.fault)
   // It said itself why.
   if (name === 'ProcessEnded') process.exit(exitCode)
   const isUsers = isUserFault(error)

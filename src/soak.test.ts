@@ -14,6 +14,8 @@ import { writeToyModel } from './testing/toy-model.js'
 
 const SECONDS = 60
 const SESSIONS = 8
+/** Mean, from one answer to the next request. Without it they take all the time of a core. */
+const TOOL_MS = 50
 /** Of the run; what is filled in it (code, memos, tiers) does not count. */
 const WARM_UP = 0.5
 const MIB = 1024 * 1024
@@ -63,6 +65,8 @@ async function agent(lane: number, until: number): Promise<number> {
   let history = ''
   let answered = 0
   while (performance.now() < until) {
+    // Its tool runs.
+    await sleep(random.below(2 * TOOL_MS))
     if (history.length > 400) history = ''
     history += ` ${Array.from({ length: 12 }, () => `w${random.below(97)}`).join(' ')}`
     const stream = random.below(2) === 0

@@ -9,6 +9,7 @@ type BlockWriter = (values: Float32Array, from: number, out: Uint8Array, at: num
 
 /** `values` as blocks of `type`; their number must be a multiple of the type's block. */
 export function quantize(type: TensorType, values: Float32Array): Uint8Array {
+  if (type === 'F32') return new Uint8Array(values.slice().buffer)
   const { elements, bytes } = TENSOR_TYPES[type]
   if (values.length % elements !== 0) throw new RangeError(`${values.length} values are no whole blocks of ${type}`)
   const out = new Uint8Array(tensorBytes(type, values.length))
@@ -17,8 +18,7 @@ export function quantize(type: TensorType, values: Float32Array): Uint8Array {
   return out
 }
 
-const WRITERS: Readonly<Record<TensorType, BlockWriter>> = {
-  F32: (values, from, out, at) => out.set(new Uint8Array(values.slice(from, from + 1).buffer), at),
+const WRITERS: Readonly<Record<Exclude<TensorType, 'F32'>, BlockWriter>> = {
   F16: (values, from, out, at) => put16(out, at, halfBits(values[from]!)),
   BF16: (values, from, out, at) => put16(out, at, bfloat16Bits(values[from]!)),
   Q4_0: (values, from, out, at) => writeSymmetric(values, from, out, { at, bits: 4 }),

@@ -53,7 +53,8 @@ export async function referenceGreedy(
     for (const name of gguf.tensors.keys()) weights.set(name, await readWeight(gguf, name))
     const all = Array.from(tokens)
     for (let step = 0; step < count; step++) {
-      const logits = (await forward(gguf, async (name) => weights.get(name)!, { tokens: all, ...options })).at(-1)!
+      const input = { tokens: all, lastOnly: true, ...options }
+      const [logits] = (await forward(gguf, async (name) => weights.get(name)!, input)) as [Float32Array]
       all.push(logits.indexOf(Math.max(...logits)))
     }
     return all.slice(tokens.length)
@@ -68,7 +69,11 @@ async function readWeight(gguf: Gguf, name: string): Promise<Float32Array> {
   return dequantize(tensor.type, await gguf.read(tensor), count)
 }
 
-type Input = ReferenceOptions & { readonly tokens: ArrayLike<number> }
+interface Input extends ReferenceOptions {
+  readonly tokens: ArrayLike<number>
+  /** Logits of the last position alone. */
+  readonly lastOnly?: boolean
+}
 
 async function forward(gguf: Gguf, weight: Weight, input: Input): Promise<Float32Array[]> {
   const shape = await readShape(gguf)
@@ -83,7 +88,8 @@ async function forward(gguf: Gguf, weight: Weight, input: Input): Promise<Float3
     const inner = normRows(stream, await named('ffn_norm.weight'), shape.eps)
     addRows(stream, await feedForward(inner, named))
   }
-  const last = normRows(stream, await weight('output_norm.weight'), shape.eps)
+  const wanted = input.lastOnly === true ? stream.slice(-1) : stream
+  const last = normRows(wanted, await weight('output_norm.weight'), shape.eps)
   const head = gguf.tensors.has('output.weight') ? await weight('output.weight') : embedding
   return multiply(head, last).map((row) => Float32Array.from(row))
 }
@@ -239,11 +245,15 @@ function multiply(w: Float32Array, xs: Rows): Rows {
 /** Up to four rows at once: each weight is loaded and widened once for them. */
 function multiplyFour(w: Float32Array, xs: Rows, out: Rows): void {
   const [x0, x1 = x0, x2 = x0, x3 = x0] = xs as [Float64Array, ...Rows]
+  const [y0, y1 = y0, y2 = y0, y3 = y0] = out as [Float64Array, ...Rows]
   const cols = x0.length
   const rows = w.length / cols
   for (let row = 0; row < rows; row++) {
     const base = row * cols
-    let [a, b, c, d] = [0, 0, 0, 0]
+    let a = 0
+    let b = 0
+    let c = 0
+    let d = 0
     for (let i = 0; i < cols; i++) {
       const weight = w[base + i]!
       a += weight * x0[i]!
@@ -251,7 +261,10 @@ function multiplyFour(w: Float32Array, xs: Rows, out: Rows): void {
       c += weight * x2[i]!
       d += weight * x3[i]!
     }
-    const sums = [a, b, c, d]
-    for (let t = 0; t < out.length; t++) out[t]![row] = sums[t]!
+    // Backwards: where there are fewer rows, what is left over is written over.
+    y3[row] = d
+    y2[row] = c
+    y1[row] = b
+    y0[row] = a
   }
 }

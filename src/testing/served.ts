@@ -56,11 +56,22 @@ export interface ChatAnswer {
   readonly usage: { readonly prompt_tokens: number; readonly completion_tokens: number }
 }
 
+export interface PostOptions {
+  /** A tenant's. */
+  readonly key?: string
+  readonly signal?: AbortSignal
+}
+
 /** One greedy chat or completion, not streamed. @throws Error with status and body when it is refused. */
-export async function post(url: string, path: string, body: object, signal?: AbortSignal): Promise<ChatAnswer> {
+export async function post(
+  url: string,
+  path: string,
+  body: object,
+  { key, signal }: PostOptions = {},
+): Promise<ChatAnswer> {
   const response = await fetch(url + path, {
     method: 'POST',
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', ...(key !== undefined && { authorization: `Bearer ${key}` }) },
     body: JSON.stringify({ temperature: 0, ...body }),
     ...(signal && { signal }),
   })

@@ -49,7 +49,7 @@ async function follow({ endpoints }: BlockPublisher, index: HeldIndex): Promise<
 }
 
 async function until(what: () => boolean): Promise<void> {
-  const end = Date.now() + 8000
+  const end = Date.now() + 30_000
   while (!what()) {
     if (Date.now() > end) throw new Error('it did not come about')
     await new Promise((resolve) => setTimeout(resolve, 5))
