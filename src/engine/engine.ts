@@ -200,8 +200,9 @@ export class Engine {
       // One place is kept for what a person waits for: side requests must not fill the house.
       if (next.priority !== 'interactive' && this.#running.size + 1 >= Math.max(2, this.#options.maxRunning)) return
       const { tokens, chain, maxTokens } = next.job
-      const capacity = tokens.length + Math.min(maxTokens, RESERVE_TOKENS) + (next.branches?.rows ?? 0)
-      const seat = this.#deps.workingSet.take(chain.root, tokens, capacity, this.#sparesFor(next))
+      const least = tokens.length + Math.min(maxTokens, RESERVE_TOKENS)
+      const room = { capacity: least + (next.branches?.rows ?? 0), least }
+      const seat = this.#deps.workingSet.take(chain.root, tokens, room, this.#sparesFor(next))
       // Whoever is next waits for room; letting smaller ones pass would starve it.
       if (seat === undefined) {
         if (next.job.transient !== true) return

@@ -41,7 +41,7 @@ class House {
 
   /** A warm slot that holds these tokens. */
   warm(root: Root, tokens: Int32Array): void {
-    const { slot } = this.workingSet.take(root, tokens, tokens.length)!
+    const { slot } = this.workingSet.take(root, tokens, { capacity: tokens.length })!
     slot.append(tokens, () => new Float32Array(tokens.length * 2))
     slot.root = root
     this.workingSet.release(slot)
@@ -54,7 +54,7 @@ class House {
   }
 
   resident(root: Root, tokens: Int32Array): number {
-    const { slot, resident } = this.workingSet.take(root, tokens, tokens.length)!
+    const { slot, resident } = this.workingSet.take(root, tokens, { capacity: tokens.length })!
     this.workingSet.release(slot)
     return resident
   }

@@ -13,7 +13,7 @@ function open(slots: number, reuse = true): WorkingSet {
 
 /** Takes a slot and fills it as a sequence would. */
 function run(set: WorkingSet, tokens: Int32Array, root = 'r'): number | undefined {
-  const seat = set.take(root, tokens, tokens.length)
+  const seat = set.take(root, tokens, { capacity: tokens.length })
   if (seat === undefined) return undefined
   seat.slot.length = seat.resident
   const rest = tokens.subarray(seat.resident)
@@ -60,8 +60,8 @@ describe('taking a slot', () => {
 
   test('gives up the least recently used slot when room is short, never a busy one', () => {
     const set = open(1)
-    const busy = set.take('r', ids(1, 300), 300)
-    expect(set.take('r', ids(2, 900), 900)).toBeUndefined()
+    const busy = set.take('r', ids(1, 300), { capacity: 300 })
+    expect(set.take('r', ids(2, 900), { capacity: 900 })).toBeUndefined()
     set.release(busy!.slot)
     expect(run(set, ids(2, 900))).toBe(0)
     expect(set.status().usedBytes).toBeLessThanOrEqual(set.status().capacityBytes)
@@ -75,6 +75,21 @@ describe('taking a slot', () => {
       expect(usedBytes).toBeLessThanOrEqual(capacityBytes)
       expect(usedSlots).toBe(0)
     }
+  })
+
+  test('a warm slot stays where it is when it holds what is needed at least', () => {
+    const set = open(4)
+    run(set, ids(1, 100))
+    const take = (least?: number) =>
+      set.take('r', ids(1, 100), { capacity: 600, ...(least !== undefined && { least }) })
+    const kept = take(128)!
+    expect(kept.slot.capacity).toBe(128)
+    set.release(kept.slot)
+    const moved = take()!
+    expect([moved.slot.capacity, moved.resident]).toEqual([640, 100])
+    set.release(moved.slot)
+    // A slot that is made anew has room for all.
+    expect(set.take('r', ids(2, 10), { capacity: 600, least: 10 })!.slot.capacity).toBe(640)
   })
 
   test('without reuse a slot that is left is empty', () => {
@@ -91,7 +106,7 @@ describe('taking a slot', () => {
 
   test('a slot is released once', () => {
     const set = open(1)
-    const seat = set.take('r', ids(1, 10), 10)
+    const seat = set.take('r', ids(1, 10), { capacity: 10 })
     set.release(seat!.slot)
     expect(() => set.release(seat!.slot)).toThrow('twice')
   })

@@ -16,6 +16,13 @@ export interface WorkingSetOptions {
 /** Which warm slots a side request may take: those whose leaving costs their session nothing. */
 export type Spares = (slot: Slot) => boolean
 
+/** Tokens that a slot is to hold. */
+export interface Room {
+  readonly capacity: number
+  /** What is enough of a slot that is there; absent: all of it. */
+  readonly least?: number
+}
+
 /** A slot to work in, and how many of its leading tokens are the asked prefix already. */
 export interface Seat {
   readonly slot: Slot
@@ -53,11 +60,12 @@ export class WorkingSet {
   }
 
   /**
-   * A busy slot for `tokens` with room for `capacity`. A warm slot is gone on with when most of what it holds is the
-   * asked prefix; otherwise it is left to its session and another one is taken. `spares` bounds what is taken: a slot
+   * A busy slot for `tokens` with room for `capacity`, or a warm one with room for `least`: more can be made later, and
+   * moving its rows now would make the request wait. A warm slot is gone on with when most of what it holds is the asked
+   * prefix; otherwise it is left to its session and another one is taken. `spares` bounds what is taken: a slot
    * that it does not name is gone on with only where nothing of it is cut off. Undefined: no room until a slot is free.
    */
-  take(root: string, tokens: Int32Array, capacity: number, spares?: Spares): Seat | undefined {
+  take(root: string, tokens: Int32Array, { capacity, least = capacity }: Room, spares?: Spares): Seat | undefined {
     const wanted = capacityClass(capacity, this.#options.contextLength)
     let best: Slot | undefined
     let bestLength = 0
@@ -74,7 +82,7 @@ export class WorkingSet {
       const { length } = best
       best.busy = true
       best.length = bestLength
-      const slot = best.capacity >= capacity ? best : this.grow(best, capacity, spares)
+      const slot = best.capacity >= least ? best : this.grow(best, capacity, spares)
       if (slot !== undefined) return { slot, resident: bestLength }
       best.length = length
       best.busy = false
