@@ -24,7 +24,7 @@ if (name === undefined || !known.includes(name)) {
   }
   process.exit(name === undefined ? 0 : 2)
 }
-if (!build()) process.exit(1)
+if (!(await build())) process.exit(1)
 const tsc = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc')
 const compiled = spawnSync(process.execPath, [tsc, '-p', join(ROOT, 'tsconfig.bench.json')], {
   stdio: ['ignore', 2, 2],

@@ -8,7 +8,7 @@ import { build } from './build.mjs'
 const args = process.argv.slice(2)
 const main = fileURLToPath(new URL('../dist/main.js', import.meta.url))
 
-if (build()) {
+if (await build()) {
   process.argv.splice(1, process.argv.length, main, ...(args[0] === '--cli' ? args.slice(1) : ['serve', ...args]))
   await import(main)
 } else {
