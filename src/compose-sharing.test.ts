@@ -94,7 +94,7 @@ class Conversation {
     this.messages.push({ role: 'assistant', content: 'a' }, { role: 'user', content: words(this.messages.length, 60) })
     const route = response.headers.get('x-refrain-route') ?? ''
     // The news travel while a client thinks.
-    await new Promise((resolve) => setTimeout(resolve, 30))
+    await new Promise((resolve) => setTimeout(resolve, 100))
     return { member: route.split(';')[0] ?? '', route }
   }
 }

@@ -9,11 +9,12 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Follower, followMember } from './backend/kv-events/follower.js'
 import { type BlockPublisher, publishBlocks } from './backend/kv-events/publisher.js'
 import { BLOCK_TOKENS, type BlockHash, type Root } from './core/block.js'
-import { blockPlaced } from './core/signals.js'
+import { blockPlaced, kvHeard } from './core/signals.js'
 import { fleetHouse } from './testing/fleet-house.js'
 import { HeldIndex } from './testing/held-index.js'
 import { openImported, pulledSmolLm2 } from './testing/imported-model.js'
 import { isBuilt, post, type Served, serve } from './testing/served.js'
+import { sharesImports } from './testing/shared-imports.js'
 import { type StubRequest, saying } from './testing/stub-upstream.js'
 import { writeToyModel } from './testing/toy-model.js'
 
@@ -45,6 +46,8 @@ async function freePort(): Promise<number> {
   return port
 }
 
+/** A busy machine may take longer for tokens than a request is held up for them. */
+const PATIENT = { 'fleet.tokenizeMs': 20_000 }
 const eventsAt = ({ endpoints }: BlockPublisher) => ({ endpoint: endpoints.publish, replay: endpoints.replay })
 const hitIn = (response: Response) => Number(/hit=(\d+)/.exec(response.headers.get('x-refrain-route') ?? '')?.[1])
 
@@ -78,7 +81,7 @@ describe('a member that publishes', () => {
     ]
     const before = idsOf(rendered(messages, true))
     store(before)
-    const house = await fleetHouse({ entries: [{ events: eventsAt(published) }, {}] })
+    const house = await fleetHouse({ entries: [{ events: eventsAt(published) }, {}], config: PATIENT })
     closing.push(() => house.close())
     const tokenized: StubRequest[] = []
     for (const stub of house.stubs) {
@@ -160,7 +163,7 @@ describe.skipIf(!isBuilt)('the built program that publishes (needs npm run build
     'behind a fleet reports the hits that were foretold (needs `refrain pull smollm2-135m-instruct`)',
     async () => {
       const model = pulledSmolLm2() as string
-      const imported = await openImported(model, join(folder, 'import'))
+      const imported = await openImported(model, await sharesImports(join(folder, 'data')))
       await imported.runner.close()
       const tokenizer = join(folder, 'tokenizer')
       await mkdir(tokenizer)
@@ -171,8 +174,14 @@ describe.skipIf(!isBuilt)('the built program that publishes (needs npm run build
       const [publish, replay] = [`tcp://127.0.0.1:${await freePort()}`, `tcp://127.0.0.1:${await freePort()}`]
       const served = await started('smollm2-135m-instruct', { events: { publish, replay } })
       const entry = { url: served.url, kind: 'refrain', tokenizer, events: { endpoint: publish, replay } }
-      const house = await fleetHouse({ stubs: [], config: { backends: [entry] } })
+      const house = await fleetHouse({ stubs: [], config: { backends: [entry], ...PATIENT } })
       closing.push(() => house.close())
+      let stored = 0
+      closing.push(
+        kvHeard.subscribe((heard) => {
+          stored += heard.stored
+        }),
+      )
       const said: number[] = []
       const foretold: number[] = []
       const messages = [{ role: 'system', content: `You are brief. ${'Answer in one sentence. '.repeat(30)}` }]
@@ -186,6 +195,8 @@ describe.skipIf(!isBuilt)('the built program that publishes (needs npm run build
         messages.push({ role: 'assistant', content: choices[0]?.message.content as string })
         said.push(usage.prompt_tokens_details.cached_tokens)
         foretold.push(hitIn(response))
+        // The events travel while a client thinks.
+        await until(() => stored >= Math.floor(usage.prompt_tokens / BLOCK_TOKENS))
       }
       // Its slot holds the last part of a block too, which no event tells of.
       const blocks = said.map((tokens) => Math.floor(tokens / BLOCK_TOKENS) * BLOCK_TOKENS)

@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { pulledSmolLm2 } from './testing/imported-model.js'
 import { isBuilt, post, type Served, serve } from './testing/served.js'
+import { sharesImports } from './testing/shared-imports.js'
 import { writeToyModel } from './testing/toy-model.js'
 
 let folder: string
@@ -137,6 +138,7 @@ describe.skipIf(!hasReal)('the program with SmolLM2 (needs its weights pulled, a
       }
     }
     const model = weights as string
+    await sharesImports(join(folder, 'data'))
     const first = await start(model)
     await all(first)
     await all(first)

@@ -11,6 +11,7 @@ import { capacityClass, Slot } from './engine/slot.js'
 import { fastNetwork } from './native/network.js'
 import { arithmeticOf, chooseProvider } from './provider.js'
 import { openImported, pulledSmolLm2 } from './testing/imported-model.js'
+import { sharesImports } from './testing/shared-imports.js'
 
 const SMOLLM2 = { heads: 9, kvHeads: 3, headDim: 64, dim: 576, hiddenDim: 1536 }
 const hasFast = fastNetwork() !== undefined
@@ -74,7 +75,7 @@ describe.skipIf(!present)('SmolLM2-135M (needs `refrain pull smollm2-135m-instru
     let runner: Runner
     const slotFor = (tokens: number) => new Slot(runner.layout, capacityClass(tokens, 8192))
     beforeAll(async () => {
-      runner = (await openImported(weights, folder, { provider: 'native' })).runner
+      runner = (await openImported(weights, await sharesImports(join(folder, 'data')), { provider: 'native' })).runner
     }, 60_000)
     afterAll(async () => await runner.close())
 

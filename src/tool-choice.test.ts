@@ -15,6 +15,7 @@ import { awkwardVocabulary, takes, walk } from './testing/grammar-walk.js'
 import { pulledSmolLm2 } from './testing/imported-model.js'
 import { seeded } from './testing/random.js'
 import { isBuilt, type Served, serve } from './testing/served.js'
+import { sharesImports } from './testing/shared-imports.js'
 import { writeToyModel } from './testing/toy-model.js'
 
 const toolNamed = (name: string, mode = 'fast'): object => ({
@@ -252,6 +253,7 @@ const weights = pulledSmolLm2()
 
 describe.skipIf(!isBuilt || weights === undefined)('the program with SmolLM2 (needs its weights pulled)', () => {
   test('calls what it must and nothing else, on one prompt', async () => {
+    await sharesImports(join(folder, 'data'))
     await holdsChoices(await start('smollm2-135m-instruct'), CHOICES.slice(1, 3))
   }, 120_000)
 })

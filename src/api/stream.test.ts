@@ -46,7 +46,7 @@ function send(url: URL, body: object): { socket: Socket; text: () => string } {
 }
 
 async function until(condition: () => boolean): Promise<void> {
-  for (let i = 0; i < 1000 && !condition(); i++) await new Promise((resolve) => setTimeout(resolve, 2))
+  for (let i = 0; i < 10_000 && !condition(); i++) await new Promise((resolve) => setTimeout(resolve, 2))
   expect(condition()).toBe(true)
 }
 
@@ -125,11 +125,11 @@ describe('a client that goes', () => {
     const other = first ? send(url, chat('other', { stream: true })) : undefined
     if (other !== undefined) await until(() => other.text().includes('data:'))
     const going = send(url, chat('going '.repeat(40), { stream: true }))
-    for (let i = 0; i < 500 && ((await health())[first ? 'waiting' : 'running'] ?? 0) === 0; i++);
+    for (let i = 0; i < 5000 && ((await health())[first ? 'waiting' : 'running'] ?? 0) === 0; i++);
     const ended = settled()
     going.socket.destroy()
     expect(await ended).toMatchObject({ status: 499, error: 'client_gone' })
-    for (let i = 0; i < 100 && ((await health())[first ? 'waiting' : 'running'] ?? 0) > 0; i++) {
+    for (let i = 0; i < 4000 && ((await health())[first ? 'waiting' : 'running'] ?? 0) > 0; i++) {
       await new Promise((resolve) => setTimeout(resolve, 5))
     }
     expect(await health()).toMatchObject({ running: first ? 1 : 0, waiting: 0 })

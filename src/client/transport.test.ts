@@ -162,7 +162,7 @@ describe('answers that do not come', () => {
     const paused = await told([(response) => response.writeHead(200).write(chunk({ content: 'a' }))])
     const seen: string[] = []
     const reading = (async () => {
-      for await (const delta of paused.session.stream('Hi', {}, { timeoutMs: 1000 }))
+      for await (const delta of paused.session.stream('Hi', {}, { timeoutMs: 2000 }))
         if ('text' in delta) seen.push(delta.text)
     })()
     expect([(await failure(reading)).code, seen]).toEqual(['timeout', ['a']])
@@ -171,16 +171,16 @@ describe('answers that do not come', () => {
   test('a comment keeps a stream alive', async () => {
     const slow: Answer = async (response) => {
       response.writeHead(200)
-      for (let i = 0; i < 10; i++) {
+      for (let i = 0; i < 12; i++) {
         response.write(': keepalive\n\n')
-        await new Promise((resolve) => setTimeout(resolve, 150))
+        await new Promise((resolve) => setTimeout(resolve, 200))
       }
       const last = { id: 'c', model: 'm', choices: [], usage }
       response.end(`${chunk({ content: 'a' }, 'stop')}data: ${JSON.stringify(last)}\n\ndata: [DONE]\n\n`)
     }
     const { session } = await told([slow])
     const types: string[] = []
-    for await (const { type } of session.stream('Hi', {}, { timeoutMs: 1000 })) types.push(type)
+    for await (const { type } of session.stream('Hi', {}, { timeoutMs: 2000 })) types.push(type)
     expect(types).toEqual(['content', 'reply'])
   })
 

@@ -1,9 +1,9 @@
 // The choice between native and fallback, and the one note about it.
 
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { type Note, note } from '../core/signals.js'
 import { loadAddon } from './addon.js'
-import { announceKernels, chooseKernels, kernels } from './index.js'
+import { chooseKernels, kernels } from './index.js'
 
 const addon = loadAddon()
 
@@ -21,7 +21,10 @@ test('native is given or refused with the reason', () => {
   else expect(() => chooseKernels('native')).toThrow(addon.reason)
 })
 
-test('the choice is announced once', () => {
+test('the choice is announced once', async () => {
+  // As a process has it that has announced nothing.
+  vi.resetModules()
+  const { announceKernels } = await import('./index.js')
   const heard: Note[] = []
   const leave = note.subscribe((payload) => heard.push(payload))
   announceKernels()

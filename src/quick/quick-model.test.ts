@@ -11,6 +11,7 @@ import type { QuickAsk, QuickResult, QuickTask } from '../core/quick.js'
 import type { ChatMessage, GenerateRequest } from '../core/request.js'
 import { pulledSmolLm2 } from '../testing/imported-model.js'
 import { type ModelHouse, openModelHouse } from '../testing/model-house.js'
+import { sharesImports } from '../testing/shared-imports.js'
 import { writeToyModel } from '../testing/toy-model.js'
 
 const NATIVE = ['<|action|>', '<|title|>', '<|query|>', '<|read_url|>'] as const
@@ -215,7 +216,7 @@ const weights = pulledSmolLm2() ?? ''
 
 describe.skipIf(!existsSync(weights))('SmolLM2-135M (needs `refrain pull smollm2-135m-instruct`)', () => {
   test('gives every task the answer that it gives to the same suffix alone', async () => {
-    const real = await openModelHouse({ path: weights, dataDir: folder })
+    const real = await openModelHouse({ path: weights, dataDir: await sharesImports(join(folder, 'real')) })
     const messages: ChatMessage[] = [
       { role: 'system', content: 'You are a helpful assistant on a ship.' },
       {
