@@ -149,23 +149,23 @@ describe.each(kinds)('%s that is late', (_, body) => {
   })
 
   test('is answered by the first one where the second one fails, or refuses for itself', async () => {
-    for (const bad of [dying, refusing(500), refusing(429), refusing(401)]) {
-      const made = await house()
+    const made = await house()
+    for (const [i, bad] of [dying, refusing(500), refusing(429), refusing(401)].entries()) {
       const late = new Late()
       const asked = inOrder(made, late.saying(saying(['late'])), (...args) => {
         bad(...args)
         setTimeout(() => late.let(), 20)
       })
-      expect(await said(await made.chat(body))).toBe('late')
+      expect(await said(await made.chat({ ...body, ...about(i) }))).toBe('late')
       expect(asked).toHaveLength(2)
-      await expectOver(made)
     }
+    await expectOver(made)
   })
 
   test('is answered by the second one where the first one fails meanwhile', async () => {
     // A stream whose head is out cannot answer 500.
+    const made = await house()
     for (const bad of 'stream' in body ? [dying] : [dying, refusing(500)]) {
-      const made = await house()
       const [first, second] = [new Late(), new Late()]
       const asked = inOrder(made, first.saying(bad), (...args) => {
         second.saying(saying(['good']))(...args)
@@ -175,8 +175,8 @@ describe.each(kinds)('%s that is late', (_, body) => {
       expect(await said(await made.chat(body))).toBe('good')
       expect(asked).toHaveLength(2)
       expect(hedges.at(-1)?.outcome).toBe('won')
-      await expectOver(made)
     }
+    await expectOver(made)
   })
 
   test('is answered once where both answer at once', async () => {
@@ -420,11 +420,11 @@ describe('whether and where', () => {
 
   test('nowhere where it would take longer than the first one is likely to take', () => {
     const next = placed('b', { ttftMs: 3000 })
-    // As long again as it has taken.
+    // Longer than twice what it has taken.
     expect(hedging({ next }).made.choose(query, placed('a', { ttftMs: 100 }))).toBe('busy')
     // Most of a long prompt is still to be computed.
     expect(hedging({ next }).made.choose(query, placed('a', { ttftMs: 5000 }))).toBe(next)
-    const quick = placed('b', { ttftMs: 900 })
+    const quick = placed('b', { ttftMs: 1900 })
     expect(hedging({ next: quick }).made.choose(query, placed('a', { ttftMs: 100 }))).toBe(quick)
   })
 

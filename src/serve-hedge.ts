@@ -31,6 +31,8 @@ export interface HedgeParts {
 
 /** Hedges that may be sent at once after a quiet time, whatever the share: more would be a wave. */
 const MOST_SAVED = 10
+/** Who is late is likely to be for so many times longer again; what is expected to take more of a second one is not asked. */
+const LATE = 2
 /** Shares are added up, and are no binary fractions. */
 const ROUNDING = 1e-9
 
@@ -70,8 +72,7 @@ export class Hedging {
       return 'nobody'
     }
     const { hedgeMs } = this.#options
-    // The first one takes as long as it was said to, or as long again as it has taken already.
-    const leftMs = Math.max(hedgeMs, expectedMs(first) - hedgeMs)
+    const leftMs = Math.max(LATE * hedgeMs, expectedMs(first) - hedgeMs)
     return second.member.load.reportedQueue > 0 || expectedMs(second) > leftMs ? 'busy' : second
   }
 
