@@ -170,6 +170,14 @@ test('a request whose process died has failed', () => {
   expect(house.turns.turns(me, 's')).toMatchObject([{ turn: 1, status: 'failed' }])
 })
 
+test('requests whose end is never told do not gather', () => {
+  const house = new House()
+  const first = house.query(['u1'])
+  house.router.sent(first, placed('a'))
+  for (let i = 0; i < 20_000; i++) house.router.sent(house.query(['u1'], { session: 'others' }), placed('a'))
+  expect(house.turns.turns(me, 's')).toMatchObject([{ turn: 1, status: 'failed' }])
+})
+
 test('side requests are turns, and nobody is compared with them', () => {
   const house = new House()
   house.turn(['t', 's', 'u1', 'a1'], 0)

@@ -58,6 +58,8 @@ interface Session {
 const SESSION_BYTES = 1000
 const TURN_BYTES = 800
 const SEGMENT_BYTES = 40
+/** Turns that are under way; of more the oldest are given up, whose end was lost on its way. */
+const RUNNING = 20_000
 /** Sessions without a key are found by segments; of one tenant. */
 const FOLLOWED = 50_000
 /** Places that are counted. */
@@ -110,6 +112,8 @@ class Turns implements FleetTurns {
     if (isMain(turn)) session.last = turn
     this.#account(session)
     this.#running.set(sent.key, { session, turn })
+    const [oldest] = this.#running.keys()
+    if (this.#running.size > RUNNING && oldest !== undefined) this.lost(oldest)
   }
 
   settled({ key, promptTokens, completionTokens, cachedTokens, failed }: SettledTurn): void {

@@ -20,6 +20,8 @@ interface ToldChain extends SegmentChain {
 
 /** Chains that are remembered; prompts that go on from others are told whole. */
 const CHAINS = 1000
+/** Of one process; an end may be lost on its way. */
+const RUNNING = 20_000
 
 /** In the process that has the turns. */
 export class TurnTeller implements TurnEars {
@@ -96,6 +98,8 @@ export class TurnHearer {
     const segments = this.#whole(told)
     if (segments === undefined) return
     this.#running.add(turn.key)
+    const [oldest] = this.#running
+    if (this.#running.size > RUNNING && oldest !== undefined) this.#running.delete(oldest)
     this.#ears.sent({ ...turn, segments })
   }
 
