@@ -15,7 +15,7 @@ import { writeToyModel } from './testing/toy-model.js'
 const SECONDS = 60
 const SESSIONS = 8
 /** Mean, from one answer to the next request. Without it they take all the time of a core. */
-const TOOL_MS = 50
+const TOOL_MS = 150
 /** Of the run; what is filled in it (code, memos, tiers) does not count. */
 const WARM_UP = 0.5
 const MIB = 1024 * 1024
