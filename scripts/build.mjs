@@ -4,7 +4,7 @@
 //   node scripts/build.mjs                      no compiler, or one that fails: the TypeScript twin serves, said in a line
 //   node scripts/build.mjs --require-kernels    the same is an error (CI)
 
-import { spawnSync } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
   accessSync,
@@ -20,7 +20,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { createRequire } from 'node:module'
-import { delimiter, dirname, join, relative, sep } from 'node:path'
+import { availableParallelism } from 'node:os'
+import { basename, delimiter, dirname, join, relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -28,7 +29,7 @@ const say = (text) => process.stderr.write(`build: ${text}\n`)
 
 /** Builds what is out of date. Resolves with whether all went well. */
 export async function build({ requireKernels = false } = {}) {
-  const kernels = buildKernels()
+  const kernels = await buildKernels()
   if (kernels !== undefined) say(`${kernels}; the TypeScript twin of the kernels is used`)
   await bundleTypebox()
   return buildProgram() && (kernels === undefined || !requireKernels)
@@ -63,19 +64,19 @@ const KERNELS_STAMP = join(ROOT, 'build', 'kernels.stamp')
 const COMPILER_LOG = join(ROOT, 'build', 'kernels.log')
 
 const FLAGS = [
-  ...['-std=c++17', '-O3', '-fPIC', '-shared', '-fvisibility=hidden', '-fno-exceptions', '-DNAPI_VERSION=8'],
+  ...['-std=c++17', '-O3', '-fPIC', '-fvisibility=hidden', '-fno-exceptions', '-DNAPI_VERSION=8'],
   // A product and a sum are fused where the source says so and nowhere else: forms must give the same bits.
   ...['-ffp-contract=off', '-pthread', '-Wno-psabi', '-Wno-maybe-uninitialized'],
   ...['-DNODE_ADDON_API_DISABLE_CPP_EXCEPTIONS', '-DNODE_ADDON_API_DISABLE_DEPRECATED'],
-  // Node's own symbols are there only once the addon is loaded.
-  ...(process.platform === 'darwin' ? ['-undefined', 'dynamic_lookup'] : []),
 ]
+// Node's own symbols are there only once the addon is loaded.
+const LINK = ['-shared', '-pthread', ...(process.platform === 'darwin' ? ['-undefined', 'dynamic_lookup'] : [])]
 
 /** Undefined when the addon is there and fresh, else why not. The last failure's log is kept and it is not tried again. */
-function buildKernels() {
+async function buildKernels() {
   const compiler = findCompiler()
   const sources = filesIn('kernels', (name) => /\.(cc|h)$/.test(name))
-  const recipe = [process.platform, process.arch, ...(compiler ?? ['none']), ...FLAGS].join(' ')
+  const recipe = [process.platform, process.arch, ...(compiler ?? ['none']), ...FLAGS, ...LINK].join(' ')
   const print = fingerprint(sources, recipe)
   const stamp = readIfThere(KERNELS_STAMP)
   if (stamp === `built ${print}` && existsSync(ADDON)) return undefined
@@ -85,26 +86,40 @@ function buildKernels() {
   const headers = compiler && headerFolders()
   if (compiler === undefined) return 'no C++ compiler (CXX, c++, g++, clang++)'
   if (headers === undefined) return 'node-addon-api or node-api-headers is not installed'
-  return compile(compiler, headers, sources, print)
+  return await compile(compiler, headers, sources, print)
 }
 
-function compile(compiler, headers, sources, print) {
+/** As many units at a time as there are cores. */
+async function compile(compiler, headers, sources, print) {
   mkdirSync(dirname(ADDON), { recursive: true })
   say(`compiling kernels/ with ${compiler.join(' ')}`)
   // Written beside and moved over: a running server keeps the library that it has mapped.
   const fresh = `${ADDON}.${process.pid}`
   const [command, ...first] = compiler
   const units = sources.filter((file) => file.endsWith('.cc'))
-  const run = spawnSync(
-    command,
-    [...first, ...FLAGS, ...headers.map((folder) => `-I${folder}`), ...units, '-o', fresh],
-    {
-      cwd: ROOT,
-      encoding: 'utf8',
-    },
-  )
-  writeFileSync(COMPILER_LOG, `${run.error?.message ?? ''}${run.stdout ?? ''}${run.stderr ?? ''}`)
-  if (run.status !== 0) {
+  const objects = units.map((unit) => `${fresh}.${basename(unit)}.o`)
+  const includes = headers.map((folder) => `-I${folder}`)
+  const words = []
+  const run = (args) =>
+    new Promise((resolve) => {
+      execFile(command, [...first, ...args], { cwd: ROOT, maxBuffer: 2 ** 26 }, (error, stdout, stderr) => {
+        words.push(stdout, stderr === '' ? (error?.message ?? '') : stderr)
+        resolve(error === null)
+      })
+    })
+  const left = [...units.keys()]
+  const compileRest = async () => {
+    // The row kernels, which take longest, are last by name.
+    for (let i = left.pop(); i !== undefined; i = left.pop()) {
+      if (!(await run([...FLAGS, ...includes, '-c', units[i], '-o', objects[i]]))) return false
+    }
+    return true
+  }
+  const lanes = await Promise.all(Array.from({ length: availableParallelism() }, compileRest))
+  const isDone = lanes.every(Boolean) && (await run([...LINK, ...objects, '-o', fresh]))
+  for (const object of objects) rmSync(object, { force: true })
+  writeFileSync(COMPILER_LOG, words.join(''))
+  if (!isDone) {
     rmSync(fresh, { force: true })
     writeFileSync(KERNELS_STAMP, `failed ${print}`)
     return `the kernels do not compile (see ${relative(ROOT, COMPILER_LOG)})`
