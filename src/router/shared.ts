@@ -4,7 +4,9 @@
 // once, and sessions that changed meanwhile are written when it is back. It sees digests and members' names only.
 
 import { readFileSync } from 'node:fs'
-import { Redis, type RedisOptions } from 'iovalkey'
+import { createConnection, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import { AbstractConnector, Redis, type RedisOptions } from 'iovalkey'
 import type { Clock } from '../core/clock.js'
 import { note } from '../core/signals.js'
 import { readRecord, recordFields } from './news.js'
@@ -255,6 +257,34 @@ class Connection implements Shared {
   }
 }
 
+/**
+ * Opens connections as iovalkey does by itself, and hears of their errors to the end: iovalkey hears the first alone, and
+ * TLS may tell of another (the peer's alert, behind a certificate that was refused), which would end the process.
+ */
+class Heard extends AbstractConnector {
+  readonly #options: RedisOptions
+
+  constructor(options: unknown) {
+    const { disconnectTimeout = 2000 } = options as RedisOptions
+    super(disconnectTimeout)
+    this.#options = options as RedisOptions
+  }
+
+  override async connect(): Promise<Socket> {
+    const { host = '127.0.0.1', port = 6379, tls } = this.#options
+    this.connecting = true
+    // Whoever disconnects in the same turn finds nothing begun.
+    await Promise.resolve()
+    if (!this.connecting) throw new Error('Connection is closed.')
+    const stream = tls === undefined ? createConnection({ host, port }) : connectTls({ host, port, ...tls })
+    stream.on('error', (error) => {
+      this.firstError = error
+    })
+    this.stream = stream
+    return stream
+  }
+}
+
 function settingsOf({ url, password, tls }: SharedOptions): RedisOptions {
   const { ca, cert, key, serverName, verify } = tls ?? {}
   const secure = {
@@ -267,6 +297,7 @@ function settingsOf({ url, password, tls }: SharedOptions): RedisOptions {
   return {
     ...(password !== undefined && { password }),
     ...(url.startsWith('rediss:') && { tls: secure }),
+    Connector: Heard,
     connectTimeout: CONNECT_MS,
     socketTimeout: ANSWER_MS,
     keepAlive: 10_000,
