@@ -108,6 +108,7 @@ function heldRunner(runner: Runner, clock: HeldClock): Runner {
     layout: runner.layout,
     vocabSize: runner.vocabSize,
     decodeRows: runner.decodeRows,
+    ...(runner.takesWideSlots === true && { takesWideSlots: true }),
     prefill: (slot, ids) => clock.hold(() => runner.prefill(slot, ids)),
     decode: (rows) => clock.hold(() => runner.decode(rows)),
     ...(tree && { tree: (slot, tokens) => clock.hold(() => tree(slot, tokens)) }),

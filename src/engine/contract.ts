@@ -28,6 +28,8 @@ export interface Runner {
   readonly vocabSize: number
   /** Rows that one `decode` takes at most. */
   readonly decodeRows: number
+  /** Rows of a slot that nobody sees cost nothing: it may be larger than it must. */
+  readonly takesWideSlots?: boolean
   /**
    * Computes `ids` (one or more) behind the slot's rows, appends their KV and returns the last one's logits [vocab].
    * Cut anywhere, the results are the same to the bit, as long as no run has a single token.

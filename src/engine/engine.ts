@@ -16,7 +16,7 @@ import { Branches, followUp, runBranches } from './branches.js'
 import { type ChoiceParts, growChoices, settleToken } from './choices.js'
 import type { Runner } from './contract.js'
 import { tellPhases } from './phases.js'
-import { growRoom, RESERVE_TOKENS, seatBranches } from './room.js'
+import { growRoom, HEADROOM, RESERVE_TOKENS, seatBranches } from './room.js'
 import { CHUNKS, type ChunkRule, chunkOf, decodeRuns, pickNext } from './scheduler.js'
 import { type Choice, Sequence } from './sequence.js'
 import { isBacked, pinCheckpoints } from './side.js'
@@ -201,7 +201,8 @@ export class Engine {
       if (next.priority !== 'interactive' && this.#running.size + 1 >= Math.max(2, this.#options.maxRunning)) return
       const { tokens, chain, maxTokens } = next.job
       const least = tokens.length + Math.min(maxTokens, RESERVE_TOKENS)
-      const room = { capacity: least + (next.branches?.rows ?? 0), least }
+      const headroom = this.#deps.runner.takesWideSlots === true ? Math.ceil(tokens.length * HEADROOM) : 0
+      const room = { capacity: least + Math.max(headroom, next.branches?.rows ?? 0), least }
       const seat = this.#deps.workingSet.take(chain.root, tokens, room, this.#sparesFor(next))
       // Whoever is next waits for room; letting smaller ones pass would starve it.
       if (seat === undefined) {

@@ -38,6 +38,7 @@ class NetworkRunner implements Runner {
   readonly layout: KvLayout
   readonly vocabSize: number
   readonly decodeRows: number
+  readonly takesWideSlots = true
   readonly tree: Runner['tree']
   readonly #network: Network
 

@@ -11,6 +11,12 @@ import type { Spares, WorkingSet } from './working-set.js'
 /** Tokens of room that a sequence is seated with beyond its prompt, when it may generate more. */
 export const RESERVE_TOKENS = 512
 
+/**
+ * What a fresh slot is made larger by, in parts of its prompt: the session's next turn and questions beside it then go on
+ * in place, instead of waiting until all rows were moved.
+ */
+export const HEADROOM = 1 / 4
+
 interface GrowDeps {
   readonly workingSet: WorkingSet
   readonly spares: Spares | undefined

@@ -88,8 +88,14 @@ describe('taking a slot', () => {
     const moved = take()!
     expect([moved.slot.capacity, moved.resident]).toEqual([640, 100])
     set.release(moved.slot)
-    // A slot that is made anew has room for all.
+    // A slot that is made anew has room for all, where there is room.
     expect(set.take('r', ids(2, 10), { capacity: 600, least: 10 })!.slot.capacity).toBe(640)
+    const tight = open(1)
+    expect(tight.take('r', ids(1, 10), { capacity: 900 })!.slot.capacity).toBe(1024)
+    expect(tight.take('r', ids(2, 10), { capacity: 600, least: 10 })).toBeUndefined()
+    const half = open(1)
+    expect(half.take('r', ids(1, 10), { capacity: 600 })!.slot.capacity).toBe(640)
+    expect(half.take('r', ids(2, 10), { capacity: 600, least: 10 })!.slot.capacity).toBe(64)
   })
 
   test('without reuse a slot that is left is empty', () => {

@@ -66,7 +66,8 @@ export class WorkingSet {
    * that it does not name is gone on with only where nothing of it is cut off. Undefined: no room until a slot is free.
    */
   take(root: string, tokens: Int32Array, { capacity, least = capacity }: Room, spares?: Spares): Seat | undefined {
-    const wanted = capacityClass(capacity, this.#options.contextLength)
+    const { contextLength } = this.#options
+    const wanted = capacityClass(capacity, contextLength)
     let best: Slot | undefined
     let bestLength = 0
     for (const slot of this.#slots) {
@@ -87,7 +88,7 @@ export class WorkingSet {
       best.length = length
       best.busy = false
     }
-    const slot = this.#allocate(wanted, spares)
+    const slot = this.#allocate(wanted, spares) ?? this.#allocate(capacityClass(least, contextLength), spares)
     if (slot === undefined) return undefined
     slot.root = root
     return { slot, resident: 0 }
