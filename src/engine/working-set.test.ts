@@ -91,7 +91,7 @@ describe('taking a slot', () => {
     // A slot that is made anew has room for all, where there is room.
     expect(set.take('r', ids(2, 10), { capacity: 600, least: 10 })!.slot.capacity).toBe(640)
     const tight = open(1)
-    expect(tight.take('r', ids(1, 10), { capacity: 900 })!.slot.capacity).toBe(1024)
+    expect(tight.take('r', ids(1, 10), { capacity: 1000 })!.slot.capacity).toBe(1024)
     expect(tight.take('r', ids(2, 10), { capacity: 600, least: 10 })).toBeUndefined()
     const half = open(1)
     expect(half.take('r', ids(1, 10), { capacity: 600 })!.slot.capacity).toBe(640)
