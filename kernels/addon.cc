@@ -2,10 +2,14 @@
 // here, before a pointer is formed; out of range is a RangeError, a wrong type a TypeError, and nothing is written then.
 //
 //   exports = { forms: [ { name: 'avx512f+sse4.2', packRows, unpackRows, crc32c }, ..., { name: 'scalar+scalar', ... } ],
-//               networks: [ { name: "avx512vnni", Network }, ..., { name: "scalar", Network } ] }
+//               askLargePages, networks: [ { name: "avx512vnni", Network }, ..., { name: "scalar", Network } ] }
 //
 // forms[0] is the fastest that this processor runs; the others are there so that tests hold all of them to the fallback.
 #include "addon.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include <cmath>
 #include <string>
@@ -99,6 +103,22 @@ Napi::Value crc32c(const Napi::CallbackInfo& info) {
   return Napi::Number::New(env, form_of(info).checksum->crc32c(seed, data.elements, data.length));
 }
 
+// askLargePages(buffer): memory that nobody has touched yet is to come in large pages, where the system has them. A wish.
+void ask_large_pages(const Napi::CallbackInfo& info) {
+  if (!info[0].IsArrayBuffer()) {
+    Napi::TypeError::New(info.Env(), "an ArrayBuffer is needed").ThrowAsJavaScriptException();
+    return;
+  }
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kLarge = uintptr_t{2} << 20;
+  Napi::ArrayBuffer buffer = info[0].As<Napi::ArrayBuffer>();
+  const uintptr_t start = reinterpret_cast<uintptr_t>(buffer.Data());
+  const uintptr_t first = (start + kLarge - 1) / kLarge * kLarge;
+  const uintptr_t end = (start + buffer.ByteLength()) / kLarge * kLarge;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#endif
+}
+
 Napi::Object exported(Napi::Env env, const Form& form) {
   // The forms live as long as the library; Node hands the pointer back with each call.
   void* const data = const_cast<Form*>(&form);
@@ -130,6 +150,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   Napi::Array list = Napi::Array::New(env);
   for (int i = 0; i < forms.count; i++) list.Set(static_cast<uint32_t>(i), exported(env, forms.list[i]));
   exports.Set("forms", list);
+  exports.Set("askLargePages", Napi::Function::New(env, ask_large_pages, "askLargePages"));
   exports.Set("networks", refrain::export_networks(env));
   return exports;
 }

@@ -342,6 +342,13 @@ inline size_t length_of(const AttentionTask& task, size_t t) {
   return static_cast<size_t>(task.sees[t]) + static_cast<size_t>(task.extras[t]);
 }
 
+// Asks for what is read next: rows lie a page or more apart, where the processor's own look ahead ends.
+inline void ask_for(const float* const* rows, size_t count, size_t head_dim) {
+  for (size_t key = 0; key < count; key++) {
+    for (size_t d = 0; d < head_dim; d += 16) __builtin_prefetch(rows[key] + d, 0, 2);
+  }
+}
+
 // Query rows [first, end) attend to one block of keys, which starts at position `start`.
 void attend_block(const AttentionTask& task, const KeyBlock& block, size_t start, size_t first, size_t end,
                   const AttentionState& state) {
@@ -400,6 +407,13 @@ bool attend(const AttentionTask& task, size_t partition, const AttentionState& s
       while (first < task.tokens && length_of(task, first) <= start) first++;
       block.count = left < kKeyBlock ? left : kKeyBlock;
       key_rows(task, task.tokens - 1, start, block);
+      ask_for(block.v, block.count, task.head_dim);
+      if (left > kKeyBlock) {
+        KeyBlock next;
+        next.count = left - kKeyBlock < kKeyBlock ? left - kKeyBlock : kKeyBlock;
+        key_rows(task, task.tokens - 1, start + kKeyBlock, next);
+        ask_for(next.k, next.count, task.head_dim);
+      }
       attend_block(task, block, start, first * task.group, rows, state);
       continue;
     }

@@ -30,7 +30,7 @@ export interface ChunkRule {
  */
 export const CHUNKS: ChunkRule = {
   streaming: [
-    { below: 2048, tokens: 128 },
+    { below: 1024, tokens: 128 },
     { below: Number.POSITIVE_INFINITY, tokens: 64 },
   ],
   alone: 512,

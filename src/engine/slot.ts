@@ -1,4 +1,4 @@
-// A slot: where one sequence's KV stands while the engine works on it, fp32, one buffer per layer for K and for V.
+// A slot: where one sequence's KV stands while the engine works on it, fp32, for each layer K and V, in one buffer.
 //
 //   k[layer], v[layer]:  [kvHead][token 0 .. capacity)[headDim]      rows [length, capacity) are garbage
 //   a block in a tier:   [layer][k, v][kvHead][64 tokens][headDim]   fp16 or fp32, as the layout says
@@ -9,6 +9,7 @@
 
 import { BLOCK_TOKENS, type KvLayout } from '../core/block.js'
 import type { Kernels } from '../native/contract.js'
+import { largeBuffer } from '../native/large-memory.js'
 
 export class Slot {
   readonly layout: KvLayout
@@ -33,8 +34,10 @@ export class Slot {
     this.layout = layout
     this.capacity = capacity
     const elements = layout.kvHeads * capacity * layout.headDim
-    this.k = Array.from({ length: layout.layers }, () => new Float32Array(elements))
-    this.v = Array.from({ length: layout.layers }, () => new Float32Array(elements))
+    const buffer = largeBuffer(slotBytes(layout, capacity))
+    const part = (i: number) => new Float32Array(buffer, i * elements * 4, elements)
+    this.k = Array.from({ length: layout.layers }, (_, layer) => part(2 * layer))
+    this.v = Array.from({ length: layout.layers }, (_, layer) => part(2 * layer + 1))
     this.tokens = new Int32Array(capacity)
   }
 

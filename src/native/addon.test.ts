@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { loadAddon } from './addon.js'
+import { largeBuffer } from './large-memory.js'
 
 let folder: string
 beforeAll(() => {
@@ -39,6 +40,17 @@ test.skipIf(!built)('wrong types are a TypeError (needs build/, a compiler)', ()
   const doubles = new Float64Array(8) as unknown as Float32Array
   expect(() => kernels!.packRows(doubles, 0, 8, 1, 8, new Uint16Array(8), 0)).toThrow(TypeError)
   expect(() => kernels!.crc32c('text' as unknown as Uint8Array)).toThrow(TypeError)
+})
+
+test.skipIf(!built)('memory that is asked for in large pages is zeroed, of any size (needs build/, a compiler)', () => {
+  const addon = loadAddon()
+  if (!('forms' in addon)) throw new Error(addon.reason)
+  expect(() => addon.askLargePages(new Uint8Array(8) as unknown as ArrayBuffer)).toThrow(TypeError)
+  for (const bytes of [0, 1, 4096, 5 * 2 ** 20 + 3]) {
+    const buffer = largeBuffer(bytes)
+    expect(buffer.byteLength).toBe(bytes)
+    expect(new Uint8Array(buffer).every((byte) => byte === 0)).toBe(true)
+  }
 })
 
 test.skipIf(!built)('loads in a worker thread beside the main one (needs build/, a compiler)', async () => {

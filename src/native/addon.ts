@@ -16,7 +16,12 @@ export interface NativeKernels extends Kernels {
 
 /** Every form that runs here, fastest first (never empty), or why there is none. */
 export type Addon =
-  | { readonly forms: readonly NativeKernels[]; readonly networks: readonly NetworkForm[] }
+  | {
+      readonly forms: readonly NativeKernels[]
+      readonly networks: readonly NetworkForm[]
+      /** Asks that memory which nobody has touched yet comes in large pages. */
+      readonly askLargePages: (buffer: ArrayBuffer) => void
+    }
   | { readonly reason: string }
 
 interface ExportedForm {
@@ -37,12 +42,13 @@ export function loadAddon(path = ADDON_PATH): Addon {
   } catch (error) {
     return { reason: `the native kernels do not load: ${error instanceof Error ? error.message : String(error)}` }
   }
-  const { forms, networks } = loaded as { forms?: unknown; networks?: unknown }
+  const { forms, networks, askLargePages } = loaded as Record<string, unknown>
   const areForms = Array.isArray(forms) && forms.length > 0 && forms.every(isForm)
-  if (!areForms || !Array.isArray(networks) || !networks.every(isNetwork)) {
+  const areNetworks = Array.isArray(networks) && networks.every(isNetwork)
+  if (!areForms || !areNetworks || typeof askLargePages !== 'function') {
     return { reason: 'the native kernels were built from other sources; run npm run build' }
   }
-  return { forms: forms.map(native), networks }
+  return { forms: forms.map(native), networks, askLargePages: askLargePages as (buffer: ArrayBuffer) => void }
 }
 
 /** The nearest folder above with a package.json: sources, dist/ and what the benches compile lie at different depths. */
