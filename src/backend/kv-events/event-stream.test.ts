@@ -275,6 +275,22 @@ describe('without a replay', () => {
   })
 })
 
+test('what waited when the connection broke is not taken for the next process’s', async () => {
+  const publisher = new Publisher(1)
+  const heard = follow(publisher, true)
+  heard.stream.connected()
+  publisher.publish()
+  heard.hear(publisher.publish())
+  publisher.restart()
+  heard.stream.connected()
+  heard.hear(publisher.publish())
+  await settleBriefly(heard.clock)
+  expect(heard.applied).toEqual(['1:0'])
+  heard.hear(publisher.publish())
+  expect(heard.applied).toEqual(['1:0', '1:1'])
+  expect(heard.stream.complete).toBe(true)
+})
+
 describe('whatever happens', () => {
   const step = fc.constantFrom('heard', 'heard', 'heard', 'lost', 'repeated', 'restart', 'mute', 'speak', 'settle')
 

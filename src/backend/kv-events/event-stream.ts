@@ -61,6 +61,8 @@ export class EventStream {
   #isNew = true
   #waiting: Message[] | undefined
   #waitingBytes = 0
+  /** The connection broke while batches were asked for. */
+  #isOvertaken = false
   /** A replay failed, and none is asked for before its time. */
   #cancelRetry: (() => void) | undefined
   #failures = 0
@@ -85,7 +87,15 @@ export class EventStream {
   /** A connection came about, the first or one after a break. What is there already is asked for. */
   connected(): void {
     this.#isNew = true
-    if (this.#parts.replay !== undefined) this.#startHealing()
+    if (this.#parts.replay === undefined) return
+    if (this.#waiting === undefined) {
+      this.#startHealing()
+      return
+    }
+    // What waits, and what was answered so far, may be of a process that is gone.
+    this.#waiting = []
+    this.#waitingBytes = 0
+    this.#isOvertaken = true
   }
 
   receive(seq: number, payload: Uint8Array): void {
@@ -177,6 +187,11 @@ export class EventStream {
     let outcome: Healing | 'again' = this.#last === undefined || this.#isPatchy ? 'again' : await this.#goOn(replay)
     if (outcome === 'again') outcome = await this.#startOver(replay)
     if (this.#closed) return
+    if (this.#isOvertaken) {
+      this.#isOvertaken = false
+      await this.#heal()
+      return
+    }
     this.#isNew = false
     if (outcome === 'failed') this.#failed()
     else {
