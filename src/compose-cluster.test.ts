@@ -320,8 +320,11 @@ describe.skipIf(!isBuilt)('two processes (needs npm run build)', { retry: 0 }, (
   })
 
   test('sessions are forgotten and limits hold over both', async () => {
-    await call('POST', '/v1/chat/completions', { body: { ...chat, model: 'mock' }, session: 'gone' })
-    await until(async () => (await call('DELETE', '/v1/sessions/gone/route')).status === 200)
+    // A process that was not told of it yet answers 404, and all forget it the same.
+    await until(async () => {
+      await call('POST', '/v1/chat/completions', { body: { ...chat, model: 'mock' }, session: 'gone' })
+      return (await call('DELETE', '/v1/sessions/gone/route')).status === 200
+    })
     await everywhere(async () => (await call('DELETE', '/v1/sessions/gone/route')).status === 404)
 
     const statuses: number[] = []
@@ -339,7 +342,16 @@ describe.skipIf(!isBuilt)('two processes (needs npm run build)', { retry: 0 }, (
     const held: (() => void)[] = []
     stub.answer = holdingAt(held)
     const homes: (string | undefined)[] = []
-    for (let session = 0; session < 6; session++) homes.push((await converse(30 + session, 2, true)).map(memberOf)[1])
+    for (let session = 0; session < 6; session++) {
+      await converse(30 + session, 2, true)
+      // Until both have been told, and say the same.
+      await until(async () => {
+        const seen: string[] = []
+        for (let i = 0; i < 4; i++) seen.push(...(await converse(30 + session, 1, true)).map(memberOf))
+        homes[session] = seen[0]
+        return new Set(seen).size === 1
+      })
+    }
     const drained = Array.from({ length: 4 }, () =>
       call('POST', '/v1/chat/completions', { body: { ...chat, stream: true } }),
     )
