@@ -1,8 +1,9 @@
-// Exports the kernels as functions over typed arrays; with addon_network.cc the only file that knows Node. Invariant: every range is checked
-// here, before a pointer is formed; out of range is a RangeError, a wrong type a TypeError, and nothing is written then.
+// Exports the kernels as functions over typed arrays; the other file that knows Node is addon_network.cc. Invariant: every
+// range is checked here, before a pointer is formed; out of range is a RangeError, a wrong type a TypeError, and nothing
+// is written then.
 //
 //   exports = { forms: [ { name: 'avx512f+sse4.2', packRows, unpackRows, crc32c }, ..., { name: 'scalar+scalar', ... } ],
-//               askLargePages, networks: [ { name: "avx512vnni", Network }, ..., { name: "scalar", Network } ] }
+//               askLargePages, networks: [ { name: 'avx512vnni', Network }, ..., { name: 'scalar', Network } ] }
 //
 // forms[0] is the fastest that this processor runs; the others are there so that tests hold all of them to the fallback.
 #include "addon.h"

@@ -93,7 +93,7 @@ void Network::forward(const std::vector<Token>& tokens, const std::vector<SlotVi
   }
   plan_tiles();
   b.x.resize(b.count * shape_.dim);
-  b.normed.resize(b.count * std::max(shape_.dim, shape_.heads * shape_.head_dim));
+  b.normed.resize(b.count * shape_.dim);
   b.qkv.resize(b.count * (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim);
   b.attended.resize(b.count * shape_.heads * shape_.head_dim);
   b.gate_up.resize(b.count * 2 * shape_.hidden_dim);

@@ -1,4 +1,5 @@
 // Stored matrices in tiles, and the table of embeddings.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -13,8 +14,11 @@ template <typename Element>
 Aligned<Element> aligned(size_t count) {
   const size_t bytes = (count * sizeof(Element) + 63) / 64 * 64;
   void* const memory = std::aligned_alloc(64, bytes == 0 ? 64 : bytes);
-  // Nothing here throws: a machine that has no memory for the weights cannot serve them.
-  if (memory == nullptr) std::abort();
+  if (memory == nullptr) {
+    // Nothing here throws: a machine that has no memory for the weights cannot serve them.
+    std::fputs("refrain: there is no memory for the weights of the model\n", stderr);
+    std::abort();
+  }
   std::memset(memory, 0, bytes);
   return Aligned<Element>(static_cast<Element*>(memory));
 }

@@ -1,7 +1,6 @@
 // Who computes: how it is chosen, and the native forward pass of the real SmolLM2-135M against the reference that was
 // computed from the same file, dequantized, in fp32. The latter runs where the weights were pulled and it is at hand.
 
-import { existsSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,8 +9,15 @@ import type { Runner, TreeToken } from './engine/contract.js'
 import { capacityClass, Slot } from './engine/slot.js'
 import { fastNetwork } from './native/network.js'
 import { arithmeticOf, chooseProvider } from './provider.js'
-import { openImported, pulledSmolLm2 } from './testing/imported-model.js'
+import { openImported } from './testing/imported-model.js'
 import { sharesImports } from './testing/shared-imports.js'
+import {
+  argmax,
+  referenceWeights,
+  type SmolLm2Reference,
+  smolLm2Reference,
+  surprise,
+} from './testing/smollm2-reference.js'
 
 const SMOLLM2 = { heads: 9, kvHeads: 3, headDim: 64, dim: 576, hiddenDim: 1536 }
 const hasFast = fastNetwork() !== undefined
@@ -45,70 +51,61 @@ describe('chooseProvider', () => {
   })
 })
 
-interface Reference {
-  readonly chats: readonly { readonly token_ids: readonly number[]; readonly greedy_ids: readonly number[] }[]
-  readonly perplexity: { readonly token_ids: readonly number[]; readonly ppl: number }
-}
-
-const weights = pulledSmolLm2() ?? ''
-const fixture = join(import.meta.dirname, '../../shared/fixtures/smollm2-reference/reference.json')
-const present = existsSync(weights) && existsSync(fixture)
-
-const greatest = (row: Float32Array) => row.reduce((top, value, id) => (value > row[top]! ? id : top), 0)
-
-function surprise(row: Float32Array, next: number): number {
-  const top = row[greatest(row)]!
-  return Math.log(row.reduce((all, value) => all + Math.exp(value - top), 0)) + top - row[next]!
-}
-
-describe.skipIf(!present)('SmolLM2-135M (needs `refrain pull smollm2-135m-instruct` and ../shared)', () => {
-  let folder: string
-  let reference: Reference
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'refrain-provider-'))
-    reference = JSON.parse(readFileSync(fixture, 'utf8')) as Reference
-  })
-  afterAll(async () => await rm(folder, { recursive: true }))
-
-  // What ONNX Runtime gives is held by src/model/graph/smollm2.test.ts.
-  describe.skipIf(!hasFast)('the native forward pass (needs AVX-512 with VNNI)', () => {
-    let runner: Runner
-    const slotFor = (tokens: number) => new Slot(runner.layout, capacityClass(tokens, 8192))
+describe.skipIf(referenceWeights === undefined)(
+  'SmolLM2-135M (needs `refrain pull smollm2-135m-instruct` and ../shared)',
+  () => {
+    let folder: string
+    let reference: SmolLm2Reference
     beforeAll(async () => {
-      runner = (await openImported(weights, await sharesImports(join(folder, 'data')), { provider: 'native' })).runner
-    }, 60_000)
-    afterAll(async () => await runner.close())
+      folder = await mkdtemp(join(tmpdir(), 'refrain-provider-'))
+      reference = smolLm2Reference()
+    })
+    afterAll(async () => await rm(folder, { recursive: true }))
 
-    test('perplexity within a thousandth of the reference', async () => {
-      const { token_ids: ids, ppl } = reference.perplexity
-      const slot = slotFor(ids.length)
-      let sum = 0
-      for (let start = 0; start < ids.length; start += 64) {
-        const chunk = ids.slice(start, start + 64)
-        const tokens = chunk.map((id, i): TreeToken => {
-          const behind = Array.from({ length: i }, (_, before) => start + before)
-          return { id, sees: start, behind, row: start + i, wantsLogits: true }
-        })
-        const logits = await runner.tree!(slot, tokens)
-        for (const [i, row] of logits.entries()) {
-          const next = ids[start + i + 1]
-          if (next !== undefined) sum += surprise(row, next)
-        }
-        slot.advance(Int32Array.from(chunk))
-      }
-      expect(Math.abs(Math.exp(sum / (ids.length - 1)) / ppl - 1)).toBeLessThan(1e-3)
-    }, 60_000)
+    // What ONNX Runtime gives is held by src/model/graph/smollm2.test.ts.
+    describe.skipIf(!hasFast)('the native forward pass (needs AVX-512 with VNNI)', () => {
+      let runner: Runner
+      const slotFor = (tokens: number) => new Slot(runner.layout, capacityClass(tokens, 8192))
+      beforeAll(async () => {
+        runner = (
+          await openImported(referenceWeights as string, await sharesImports(join(folder, 'data')), {
+            provider: 'native',
+          })
+        ).runner
+      }, 60_000)
+      afterAll(async () => await runner.close())
 
-    test('every greedy token of the chats', async () => {
-      for (const { token_ids: ids, greedy_ids: expected } of reference.chats) {
-        const slot = slotFor(ids.length + expected.length)
-        const out = [greatest(await runner.prefill(slot, Int32Array.from(ids)))]
-        while (out.length < expected.length) {
-          const [logits] = await runner.decode([{ slot, id: out.at(-1)! }])
-          out.push(greatest(logits!))
+      test('perplexity within a thousandth of the reference', async () => {
+        const { token_ids: ids, ppl } = reference.perplexity
+        const slot = slotFor(ids.length)
+        let sum = 0
+        for (let start = 0; start < ids.length; start += 64) {
+          const chunk = ids.slice(start, start + 64)
+          const tokens = chunk.map((id, i): TreeToken => {
+            const behind = Array.from({ length: i }, (_, before) => start + before)
+            return { id, sees: start, behind, row: start + i, wantsLogits: true }
+          })
+          const logits = await runner.tree!(slot, tokens)
+          for (const [i, row] of logits.entries()) {
+            const next = ids[start + i + 1]
+            if (next !== undefined) sum += surprise(row, next)
+          }
+          slot.advance(Int32Array.from(chunk))
         }
-        expect(out).toEqual(expected)
-      }
-    }, 60_000)
-  })
-})
+        expect(Math.abs(Math.exp(sum / (ids.length - 1)) / ppl - 1)).toBeLessThan(1e-3)
+      }, 60_000)
+
+      test('every greedy token of the chats', async () => {
+        for (const { token_ids: ids, greedy_ids: expected } of reference.chats) {
+          const slot = slotFor(ids.length + expected.length)
+          const out = [argmax(await runner.prefill(slot, Int32Array.from(ids)))]
+          while (out.length < expected.length) {
+            const [logits] = await runner.decode([{ slot, id: out.at(-1)! }])
+            out.push(argmax(logits!))
+          }
+          expect(out).toEqual(expected)
+        }
+      }, 60_000)
+    })
+  },
+)

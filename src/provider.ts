@@ -44,7 +44,7 @@ export function chooseProvider({ provider, kernels }: ProviderWish, sizes: Sizes
 
 function nativeFault(kernels: ProviderWish['kernels'], sizes: Sizes): string | undefined {
   if (kernels === 'fallback') return 'engine.kernels is fallback'
-  if (networkForms().length === 0) return 'the native kernels are not built'
+  if (networkForms().length === 0) return 'there are no native kernels'
   if (fastNetwork() === undefined) return 'the native forward pass has no form for this processor (AVX-512 with VNNI)'
   return networkFault(sizes)
 }

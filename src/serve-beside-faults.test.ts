@@ -6,6 +6,7 @@ import {
   action,
   type BesideHouse,
   besideHouse,
+  besideHouses,
   jsonOf,
   listOf,
   messages,
@@ -19,16 +20,8 @@ import { dataOf, saidIn, until } from './testing/fleet-house.js'
 import { messaging } from './testing/stub-dialects.js'
 import { beginStream, chunk, ROLE, type StubAnswer, type StubRequest, saying } from './testing/stub-upstream.js'
 
-const houses: BesideHouse[] = []
-afterEach(async () => {
-  await Promise.all(houses.splice(0).map((house) => house.close()))
-})
-
-async function open(...how: Parameters<typeof besideHouse>): Promise<BesideHouse> {
-  const house = await besideHouse(...how)
-  houses.push(house)
-  return house
-}
+const { open, closeAll } = besideHouses()
+afterEach(closeAll)
 
 const [MESSAGES, RESPONSES] = ['/v1/messages', '/v1/responses'] as const
 

@@ -4,8 +4,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import {
   action,
-  type BesideHouse,
-  besideHouse,
+  besideHouses,
   isAside,
   jsonOf,
   listOf,
@@ -29,16 +28,8 @@ import {
   usageChunk,
 } from './testing/stub-upstream.js'
 
-const houses: BesideHouse[] = []
-afterEach(async () => {
-  await Promise.all(houses.splice(0).map((house) => house.close()))
-})
-
-async function open(...how: Parameters<typeof besideHouse>): Promise<BesideHouse> {
-  const house = await besideHouse(...how)
-  houses.push(house)
-  return house
-}
+const { open, closeAll } = besideHouses()
+afterEach(closeAll)
 
 const [MESSAGES, RESPONSES] = ['/v1/messages', '/v1/responses'] as const
 

@@ -97,6 +97,22 @@ describe('quick branches', () => {
     expect(finish.cache).toEqual({ working: 300, memory: 0, disk: 0, computed: 0 })
   })
 
+  test('beside an answer on a warm prefix move no rows before its first token', async () => {
+    const held: [kind: string, bytes: number][] = []
+    const on = await openHouse({ onRun: (kind) => held.push([kind, on.workingSet.status().usedBytes]) })
+    houses.push(on)
+    // 550 tokens and one more stand in a slot of 640, which has no room for 90 branch rows beside 20 tokens of answer.
+    const long = promptOf(6, 550)
+    await ask(on, jobOf(long, { maxTokens: 1 }))
+    held.length = 0
+    const job = { ...jobOf([...long, 7], { maxTokens: 20 }), branches: [text(551, suffixes[3]!)] }
+    const { events } = await ask(on, job)
+    expect(events.some(({ type }) => type === 'quick')).toBe(true)
+    const [first] = held
+    expect(first).toEqual(['prefill', slotBytes(LAYOUT, 640)])
+    expect(held.find(([kind]) => kind === 'tree')?.[1]).toBeGreaterThan(slotBytes(LAYOUT, 640))
+  })
+
   test('from blocks of the cache compute one partial block beside them', async () => {
     const on = await house()
     await ask(on, jobOf(prefix, { maxTokens: 1 }))

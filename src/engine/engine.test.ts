@@ -18,6 +18,7 @@ import {
   promptOf,
 } from '../testing/engine-house.js'
 import type { Matcher } from './grammar.js'
+import { slotBytes } from './slot.js'
 
 const houses: EngineHouse[] = []
 const folders: string[] = []
@@ -157,6 +158,19 @@ describe('output with the cache on equals output with it off', () => {
       { numRuns: 25 },
     )
   })
+})
+
+test.each([true, false])('the next turn goes on in place where unused rows cost nothing (%s)', async (wideSlots) => {
+  const on = await house({ wideSlots })
+  const used = () => on.workingSet.status().usedBytes
+  const first = promptOf(31, 600)
+  await ask(on, jobOf(first, { maxTokens: 1 }))
+  // 600 tokens and one more: 640 rows; with a quarter on top: 768.
+  const before = used()
+  expect(before).toBe(slotBytes(LAYOUT, wideSlots ? 768 : 640))
+  const { finish } = await ask(on, jobOf([...first, ...promptOf(32, 100)], { maxTokens: 1 }))
+  expect(finish.cache.working).toBe(600)
+  expect(used() === before).toBe(wideSlots)
 })
 
 describe('single flight', () => {

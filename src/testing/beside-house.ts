@@ -48,6 +48,21 @@ export async function besideHouse(
   }
 }
 
+/** Houses of a test file: those that `open` gave are closed by `closeAll`. */
+export function besideHouses() {
+  const houses: BesideHouse[] = []
+  return {
+    async open(...how: Parameters<typeof besideHouse>): Promise<BesideHouse> {
+      const house = await besideHouse(...how)
+      houses.push(house)
+      return house
+    },
+    async closeAll(): Promise<void> {
+      await Promise.all(houses.splice(0).map((house) => house.close()))
+    },
+  }
+}
+
 /** Only questions are greedy in these tests. */
 export const isAside = ({ body }: StubRequest) => body['temperature'] === 0
 export const listOf = ({ body }: StubRequest) => body['messages'] as { role: string; content: unknown }[]

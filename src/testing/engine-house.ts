@@ -39,6 +39,8 @@ export interface HouseOptions {
   readonly runMs?: number
   /** False: as with engine.quick off. */
   readonly trees?: boolean
+  /** As with a runner to which unused rows cost nothing. */
+  readonly wideSlots?: boolean
   readonly onRun?: (kind: 'prefill' | 'decode' | 'tree', tokens: number) => void
 }
 
@@ -46,12 +48,10 @@ export type EngineHouse = Awaited<ReturnType<typeof openHouse>>
 
 export async function openHouse(options: HouseOptions = {}) {
   const { cached = true, runMs, onRun } = options
-  const runner = createHashRunner({
-    layout: LAYOUT,
-    vocabSize: VOCAB,
-    ...(runMs && { runMs }),
-    ...(onRun && { onRun }),
-  })
+  const runner = {
+    ...createHashRunner({ layout: LAYOUT, vocabSize: VOCAB, ...(runMs && { runMs }), ...(onRun && { onRun }) }),
+    ...(options.wideSlots === true && { takesWideSlots: true }),
+  }
   if (options.trees === false) delete runner.tree
   const bytes = blockBytes(LAYOUT)
   const cache = await openKvCache({
