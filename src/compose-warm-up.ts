@@ -5,6 +5,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { forwardRoute } from './api/forward-route.js'
+import { putInFront } from './api/front.js'
+import { IDLE_MS } from './api/front-exchange.js'
 import { createGate } from './api/gate.js'
 import { draining } from './api/server.js'
 import { ChatEvents } from './backend/remote/chat-events.js'
@@ -59,8 +61,12 @@ async function run(config: Config, options: WarmUpOptions, closing: (() => unkno
     await member.begin()
     members.push(member)
   }
-  const server = createServer(forwarding(config, members))
+  const server = createServer()
+  const handle = forwarding(config, members)
+  const { receiveMs } = config.limits
+  const front = putInFront(server, { isOurs: () => true, handle, receiveMs, idleMs: IDLE_MS, clock })
   closing.push(() => server.close())
+  closing.push(() => front.close())
   const url = new URL(await listening(server))
   const client = new Connections({ url, connectMs: config.fleet.connectMs })
   closing.push(() => client.close())

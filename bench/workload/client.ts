@@ -32,21 +32,16 @@ interface Chunk {
   readonly error?: { readonly message: string }
 }
 
-export async function ask({ url, messages, maxTokens, session }: Ask): Promise<Answer> {
-  const started = performance.now()
-  const response = await fetch(`${url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', ...(session && { 'x-refrain-session': session }) },
-    body: JSON.stringify({
-      model: 'smollm2-135m-instruct',
-      messages,
-      max_tokens: maxTokens,
-      temperature: 0,
-      ignore_eos: true,
-      stream: true,
-      stream_options: { include_usage: true },
-    }),
-  })
+export async function ask(asked: Ask): Promise<Answer> {
+  let started = performance.now()
+  let response: Response
+  try {
+    response = await sent(asked)
+  } catch {
+    // llama-server closes connections that idle for 5 s, just as they are used again now and then.
+    started = performance.now()
+    response = await sent(asked)
+  }
   if (!response.ok || response.body === null) throw new Error(`${response.status} ${await response.text()}`)
   const tiers = parseTiers(response.headers.get('x-refrain-cache'))
   let [ttftMs, text] = [0, '']
@@ -77,6 +72,22 @@ export async function ask({ url, messages, maxTokens, session }: Ask): Promise<A
     computed: timings?.prompt_n ?? promptTokens - cached,
     text,
   }
+}
+
+function sent({ url, messages, maxTokens, session }: Ask): Promise<Response> {
+  return fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...(session && { 'x-refrain-session': session }) },
+    body: JSON.stringify({
+      model: 'smollm2-135m-instruct',
+      messages,
+      max_tokens: maxTokens,
+      temperature: 0,
+      ignore_eos: true,
+      stream: true,
+      stream_options: { include_usage: true },
+    }),
+  })
 }
 
 async function* chunksOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Chunk> {

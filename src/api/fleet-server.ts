@@ -13,8 +13,11 @@ import * as dialects from './dialect/index.js'
 import { fleetQuickRoutes } from './fleet-quick.js'
 import { GENERATING } from './forward-asked.js'
 import { forwardRoute } from './forward-route.js'
+import { type Front, putInFront } from './front.js'
+import { IDLE_MS } from './front-exchange.js'
 import { createGate } from './gate.js'
 import type { Active } from './generate-route.js'
+import { inboundOf } from './inbound.js'
 import { openapi } from './openapi.js'
 import type { Route } from './route.js'
 import { type ApiServer, addAccess, answerTheRest, apiServer, createApp, draining } from './server.js'
@@ -65,22 +68,31 @@ export function createFleetServer(options: FleetServerOptions): ApiServer {
   const { limits } = options
   const forward = forwardRoute({ ...options, gate: createGate(options.access), active, state, draining })
   const isOurs = ownPaths(own)
-  const isForwarded = ({ method, url = '/' }: IncomingMessage) => {
-    if (method !== 'POST') return false
+  /** Whether a POST to it is sent on. */
+  const isForwarded = (url: string) => {
     const question = url.indexOf('?')
     const path = question < 0 ? url : url.slice(0, question)
     if (GENERATING.has(path)) return true
     return (path.startsWith('/v1/') || ENGINE_PATHS.has(path)) && !isOurs(path)
   }
+  let front: Front | undefined
   const serverFactory: FastifyServerFactory = (handler) => {
-    const listener = (request: IncomingMessage, response: ServerResponse) =>
-      isForwarded(request) ? forward(request, response) : handler(request, response)
+    const listener = (request: IncomingMessage, response: ServerResponse) => {
+      if (request.method === 'POST' && isForwarded(request.url ?? '/')) forward(inboundOf(request), response)
+      else handler(request, response)
+    }
     const server = createServer(
       { requestTimeout: limits.receiveMs, headersTimeout: limits.receiveMs, connectionsCheckingInterval: 1000 },
       listener,
     )
-    // Between two requests of an agent a tool runs.
-    server.keepAliveTimeout = 72_000
+    server.keepAliveTimeout = IDLE_MS
+    front = putInFront(server, {
+      isOurs: isForwarded,
+      handle: forward,
+      receiveMs: limits.receiveMs,
+      idleMs: IDLE_MS,
+      clock: options.clock,
+    })
     return server
   }
   const app = createApp(options, serverFactory)
@@ -90,7 +102,7 @@ export function createFleetServer(options: FleetServerOptions): ApiServer {
   addAccess(app, options, all, state)
   for (const route of ours) app.route({ method: route.method, url: route.path, handler: route.handler })
   answerTheRest(app, all)
-  return apiServer(app, options, active, state)
+  return apiServer(app, options, { active, state, front })
 }
 
 /** For descriptions, and for what is said to other methods: requests themselves never get as far as fastify. */

@@ -1,7 +1,6 @@
 // What a client asked, as it is sent on: query, body, and of its headers those that mean something to a backend.
 // Invariant: a client's credentials stand apart and go no further unless a backend's config says so. Step 2 in fleet mode.
 
-import type { IncomingMessage } from 'node:http'
 import type { Tenant } from '../core/request.js'
 import type { RouteQuery } from '../router/contract.js'
 import { edited } from './body-edit.js'
@@ -18,13 +17,14 @@ import type {
 import type { Envelope } from './dialect/contract.js'
 import { asksBeside, besideOf } from './forward-beside.js'
 import { ignoredHeader } from './generate-route.js'
+import type { Inbound } from './inbound.js'
 import { queryOf } from './route-query.js'
 import { translatable, translate } from './translate.js'
 
 export interface Asking {
   readonly id: string
   readonly tenant: Tenant | undefined
-  readonly request: IncomingMessage
+  readonly request: Pick<Inbound, 'headers'> & Partial<Pick<Inbound, 'method' | 'url'>>
   /** Without the query. */
   readonly path: string
   /** Of the answer: the request's id is among them. */
@@ -125,7 +125,7 @@ class ScannedChat implements ForwardChat {
   }
 }
 
-function headersOf({ headers }: IncomingMessage, names: readonly string[], more: Record<string, string>) {
+function headersOf({ headers }: Pick<Inbound, 'headers'>, names: readonly string[], more: Record<string, string>) {
   for (const name of names) {
     const value = headers[name]
     if (typeof value === 'string') more[name] = value

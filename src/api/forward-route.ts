@@ -1,11 +1,10 @@
-// A request that is sent on: bytes in, bytes out, one settled-signal at the end whatever happened. It answers Node's own
-// request and response, because what a framework adds would be a third of what a request costs here. Invariant: gate,
+// A request that is sent on: bytes in, bytes out, one settled-signal at the end whatever happened. It answers no framework's
+// request, because what one adds would be a third of what a request costs here. Invariant: gate,
 // limits, errors and keepalives are those of the other routes; a client's leaving ends the work wherever it is. Steps 1,
 // 2 and 12 in fleet mode.
 
 import { isUtf8 } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
-import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Clock } from '../core/clock.js'
 import { ERRORS, type ErrorCode, RefrainError } from '../core/errors.js'
 import type { Tenant } from '../core/request.js'
@@ -24,6 +23,7 @@ import { type FailureShape, shapeOf } from './forward-failure.js'
 import { ForwardStream } from './forward-stream.js'
 import type { Gate } from './gate.js'
 import { type Active, tellQuick } from './generate-route.js'
+import type { Inbound, Outbound } from './inbound.js'
 
 export interface ForwardOptions {
   readonly fleet: FleetService
@@ -44,7 +44,7 @@ export interface ForwardOptions {
   readonly isQuiet?: boolean
 }
 
-export type ForwardHandler = (request: IncomingMessage, response: ServerResponse) => void
+export type ForwardHandler = (request: Inbound, response: Outbound) => void
 
 const CLIENT_GONE_STATUS = 499
 
@@ -56,8 +56,8 @@ class Passage implements ForwardSink, Asking {
   readonly id = nextId()
   readonly startedAt: number
   readonly path: string
-  readonly request: IncomingMessage
-  readonly response: ServerResponse
+  readonly request: Inbound
+  readonly response: Outbound
   readonly stop = new Stop()
   readonly shape: FailureShape
   readonly headers: Record<string, string>
@@ -77,8 +77,8 @@ class Passage implements ForwardSink, Asking {
   /** How a failure is told in-band, where not as the path's dialect does. */
   failure: ((error: unknown) => string) | undefined
 
-  constructor(request: IncomingMessage, response: ServerResponse, clock: Clock) {
-    const url = request.url ?? '/'
+  constructor(request: Inbound, response: Outbound, clock: Clock) {
+    const { url } = request
     const question = url.indexOf('?')
     const sentId = request.headers['x-request-id']
     const isHarmless = typeof sentId === 'string' && /^[\w.:-]{1,128}$/.test(sentId)
@@ -152,7 +152,7 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   passage.tenant = options.gate.admit(request.headers, 'tenant') //   unauthorized, forbidden
   if (options.state.draining) throw options.draining()
   checkHeaders(request) //                                            unsupported_media_type
-  const bytes = await readBytes(request, options.limits.bodyBytes) // body_too_large
+  const bytes = await request.body(options.limits.bodyBytes) //         body_too_large
   passage.bytes = bytes
   passage.isJson = isJsonBody(passage)
   const kept = GENERATING.has(path) ? memo : undefined
@@ -182,7 +182,7 @@ function idHeaders(path: string, id: string): Record<string, string> {
   return path.startsWith('/v1/messages') ? { 'x-request-id': id, 'request-id': id } : { 'x-request-id': id }
 }
 
-function checkHeaders({ headers, method }: IncomingMessage): void {
+function checkHeaders({ headers, method }: Inbound): void {
   const encoding = headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') {
     throw new RefrainError('unsupported_media_type', 'compressed bodies are not read; send it plain')
@@ -193,7 +193,7 @@ function checkHeaders({ headers, method }: IncomingMessage): void {
 }
 
 function isJsonBody({ request, path }: Passage): boolean {
-  const type = request.headers['content-type'] ?? ''
+  const type = String(request.headers['content-type'] ?? '')
   if (type === 'application/json') return true
   if (/^application\/([\w.-]+\+)?json\b/i.test(type)) return true
   // Uploads (audio, files) go through on routes that are not ours to read.
@@ -201,34 +201,6 @@ function isJsonBody({ request, path }: Passage): boolean {
     throw new RefrainError('unsupported_media_type', ERRORS.unsupported_media_type.sentence)
   }
   return false
-}
-
-function readBytes(request: IncomingMessage, limit: number): Promise<Buffer> {
-  const tooLarge = () => new RefrainError('body_too_large', `the body is larger than ${limit} bytes (limits.bodyBytes)`)
-  return new Promise((resolve, reject) => {
-    const length = Number(request.headers['content-length'])
-    if (length > limit) return reject(tooLarge())
-    const parts: Buffer[] = []
-    let bytes = 0
-    let isDone = false
-    const done = () => {
-      if (!isDone) resolve(parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts))
-      isDone = true
-    }
-    request.on('data', (chunk: Buffer) => {
-      bytes += chunk.length
-      if (bytes > limit) {
-        reject(tooLarge())
-        request.removeAllListeners('data').resume()
-        return
-      }
-      parts.push(chunk)
-      // Its end is told a moment later.
-      if (bytes === length) done()
-    })
-    request.once('end', done)
-    request.once('error', () => reject(new ClientGone()))
-  })
 }
 
 function scanned(bytes: Buffer, memo: BodyMemo | undefined): BodyScan {
@@ -306,9 +278,11 @@ function refuse(passage: Passage, failure: unknown): void {
   else {
     const body = shape.body(error, id)
     // What is left of a body that is not read would be taken for the next request.
-    const close = !request.complete ? { connection: 'close' } : {}
-    const type = { 'content-type': 'application/json; charset=utf-8', 'content-length': Buffer.byteLength(body) }
-    response.writeHead(error.status, { ...headers, ...retryHeaders(error), ...close, ...type })
+    const all: Record<string, string | number> = { ...headers, ...retryHeaders(error) }
+    if (!request.complete) all['connection'] = 'close'
+    all['content-type'] = 'application/json; charset=utf-8'
+    all['content-length'] = Buffer.byteLength(body)
+    response.writeHead(error.status, all)
     response.end(body)
   }
 }

@@ -2,12 +2,12 @@
 // silence; silence never lasts longer than `keepaliveMs`; what is written is whole events, so a comment or an error may
 // stand between any two; a client that reads too slowly is reported, never waited for. Step 12 in fleet mode.
 
-import type { ServerResponse } from 'node:http'
 import type { Clock } from '../core/clock.js'
 import { Deadlines, type Due } from '../core/deadlines.js'
+import type { Outbound } from './inbound.js'
 
 export interface ForwardStreamOptions {
-  readonly response: ServerResponse
+  readonly response: Outbound
   readonly clock: Clock
   readonly keepaliveMs: number
   readonly keepalive: string
@@ -129,9 +129,9 @@ export class ForwardStream implements Due {
       return true
     }
     if (chunk.length <= COPIED_BYTES) return response.write(framed(chunk))
-    response.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
+    response.write(`${chunk.length.toString(16)}\r\n`)
     response.write(chunk)
-    return response.write('\r\n', 'latin1')
+    return response.write('\r\n')
   }
 }
 

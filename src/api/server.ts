@@ -20,6 +20,7 @@ import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
 import { explainRoutes } from './explain-routes.js'
 import { refuseSocket, sendFailure, translate } from './failure.js'
+import type { Front } from './front.js'
 import { createGate, DEFAULT_TENANT, type Right } from './gate.js'
 import { type Active, generateRoute, settle } from './generate-route.js'
 import { modelRoutes } from './model-routes.js'
@@ -85,7 +86,7 @@ export function createServer(options: ApiOptions): ApiServer {
   addAccess(app, options, all, state)
   for (const route of all) app.route({ method: route.method, url: route.path, handler: route.handler })
   answerTheRest(app, all)
-  return apiServer(app, options, active, state)
+  return apiServer(app, options, { active, state })
 }
 
 /** What any server of this program needs, whatever it answers. */
@@ -119,12 +120,14 @@ export function createApp(options: AppOptions, serverFactory?: FastifyServerFact
   return app
 }
 
-export function apiServer(
-  app: FastifyInstance,
-  options: AppOptions,
-  active: Active,
-  state: { draining: boolean },
-): ApiServer {
+interface Running {
+  readonly active: Active
+  readonly state: { draining: boolean }
+  /** Connections that Node's server does not know of. */
+  readonly front?: Pick<Front, 'close' | 'destroy'> | undefined
+}
+
+export function apiServer(app: FastifyInstance, options: AppOptions, { active, state, front }: Running): ApiServer {
   return {
     app,
     listen: (host, port) => app.listen({ host, port }),
@@ -135,7 +138,11 @@ export function apiServer(
         await new Promise<void>((resolve) => options.clock.after(DRAIN_POLL_MS, resolve))
       }
       for (const stop of active) stop.abort(draining())
-      const cancel = options.clock.after(CLOSE_MS, () => app.server.closeAllConnections())
+      const cancel = options.clock.after(CLOSE_MS, () => {
+        app.server.closeAllConnections()
+        front?.destroy()
+      })
+      front?.close()
       await app.close()
       cancel()
     },
