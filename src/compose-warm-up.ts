@@ -87,7 +87,7 @@ function forwarding(config: Config, members: readonly FleetMember[]) {
     kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
     exchange(request) {
       const member = members.find(({ remote }) => remote === request.remote) as FleetMember
-      return member.exchange(request, (watched) => exchange(watched, config.fleet))
+      return member.exchange((watch) => exchange(request, config.fleet, watch))
     },
     chatReader: (promptTokens) => new ChatEvents(promptTokens),
     aliases: {},

@@ -215,6 +215,7 @@ class Race<T> implements Due {
   readonly #onAbort = () => this.#abort(this.#options.signal.reason)
   winner: Lane | undefined
   dueAt = 0
+  seat = -1
 
   constructor(options: RaceOptions<T>) {
     this.#options = options

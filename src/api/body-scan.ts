@@ -20,12 +20,12 @@ export type Role = (typeof ROLES)[number]
 
 /** Elements of `messages` or `input`, side by side. */
 export interface Elements {
-  readonly starts: number[]
-  readonly ends: number[]
+  readonly starts: readonly number[]
+  readonly ends: readonly number[]
   /** Index into ROLES. */
-  readonly roles: number[]
+  readonly roles: readonly number[]
   /** Of each element alone. */
-  readonly digests: Digest[]
+  readonly digests: readonly Digest[]
 }
 
 /** A chain over elements: behind what it begins, and what stands for everything up to each. */
@@ -56,7 +56,8 @@ const CLOSE = 125
 export class BodyScan {
   readonly bytes: Buffer
   readonly members: BodyMember[] = []
-  readonly elements: Elements
+  /** Of the list that counts. */
+  elements: Elements = NO_ELEMENTS
   /** Where the earlier body is kept, and whether this one goes on from all of it. */
   readonly resumed: { readonly slot: number; readonly body: KeptBody; readonly isWhole: boolean } | undefined
   /** Elements that were known from it, byte for byte. */
@@ -83,13 +84,6 @@ export class BodyScan {
     this.resumed = slot === undefined || body === undefined ? undefined : { slot, body, isWhole }
     this.#earlier = found?.body
     this.known = found?.count ?? 0
-    const known = found?.body.elements
-    this.elements = {
-      starts: known?.starts.slice(0, this.known) ?? [],
-      ends: known?.ends.slice(0, this.known) ?? [],
-      roles: known?.roles.slice(0, this.known) ?? [],
-      digests: known?.digests.slice(0, this.known) ?? [],
-    }
     this.links = { links: found?.body.links.links }
     this.close = this.#scan()
     this.told = { told: this.#isSame ? found?.body.told.told : undefined }
@@ -169,8 +163,8 @@ export class BodyScan {
       const digest = earlier.digests.get(member.key)
       if (digest !== undefined) this.digests.set(member.key, digest)
     }
-    const at = this.elements.ends[this.known - 1] as number
-    const end = this.#restOfList(skipSpace(this.bytes, at))
+    const at = earlier.elements.ends[this.known - 1] as number
+    const end = this.#restOfList(skipSpace(this.bytes, at), earlier.elements)
     const { key, keyStart, start } = list
     this.members.push({ key, keyStart, start, end })
     return this.#sameRest(earlier, list, end) ?? this.#behind(end)
@@ -230,31 +224,41 @@ export class BodyScan {
   }
 
   #list(start: number): number {
-    const { elements } = this
     // A repeated key: the last list counts.
-    for (const column of Object.values(elements)) column.length = 0
+    this.elements = NO_ELEMENTS
     const at = skipSpace(this.bytes, start + 1)
     return this.bytes[at] === CLOSE_LIST ? at + 1 : this.#elementsFrom(at)
   }
 
-  /** `at` is behind an element. */
-  #restOfList(at: number): number {
-    if (this.bytes[at] === CLOSE_LIST) return at + 1
-    if (this.bytes[at] !== COMMA) throw malformed(`a comma or bracket is missing at byte ${at}`)
-    return this.#elementsFrom(skipSpace(this.bytes, at + 1))
+  /** `at` is behind an element, the last known one of `earlier`. */
+  #restOfList(at: number, earlier: Elements): number {
+    const isEnd = this.bytes[at] === CLOSE_LIST
+    if (!isEnd && this.bytes[at] !== COMMA) throw malformed(`a comma or bracket is missing at byte ${at}`)
+    if (!isEnd) return this.#elementsFrom(skipSpace(this.bytes, at + 1), earlier)
+    this.elements = joined(earlier, this.known, NO_ELEMENTS)
+    return at + 1
   }
 
-  #elementsFrom(first: number): number {
-    const { bytes, elements } = this
+  /** `earlier`: what is known of the elements in front of them. */
+  #elementsFrom(first: number, earlier?: Elements): number {
+    const { bytes } = this
+    const starts: number[] = []
+    const ends: number[] = []
+    const roles: number[] = []
+    const digests: Digest[] = []
     for (let start = first; ; ) {
       const end = skipValue(bytes, start)
       if (end === start) throw malformed(`a value is missing at byte ${start}`)
-      elements.starts.push(start)
-      elements.ends.push(end)
-      elements.roles.push(roleAt(bytes, start, end))
-      elements.digests.push(digestOf(bytes, start, end))
+      starts.push(start)
+      ends.push(end)
+      roles.push(roleAt(bytes, start, end))
+      digests.push(digestOf(bytes, start, end))
       const at = skipSpace(bytes, end)
-      if (bytes[at] === CLOSE_LIST) return at + 1
+      if (bytes[at] === CLOSE_LIST) {
+        const found = { starts, ends, roles, digests }
+        this.elements = earlier === undefined ? found : joined(earlier, this.known, found)
+        return at + 1
+      }
       if (bytes[at] !== COMMA) throw malformed(`a comma or bracket is missing at byte ${at}`)
       start = skipSpace(bytes, at + 1)
     }
@@ -266,8 +270,29 @@ export class BodyScan {
   }
 }
 
+const NO_ELEMENTS: Elements = { starts: [], ends: [], roles: [], digests: [] }
+
+/** The first `count` of `known`, and `more`. */
+function joined(known: Elements, count: number, more: Elements): Elements {
+  return {
+    starts: front(known.starts, count).concat(more.starts),
+    ends: front(known.ends, count).concat(more.ends),
+    roles: front(known.roles, count).concat(more.roles),
+    digests: front(known.digests, count).concat(more.digests),
+  }
+}
+
+/** `list` itself where that is all of it: to be read only. Lists that grow by `push` take half as much again. */
+export function front<T>(list: readonly T[], count: number): readonly T[] {
+  return list.length === count ? list : list.slice(0, count)
+}
+
 function listIn({ members, bytes }: Pick<KeptBody, 'members' | 'bytes'>): BodyMember | undefined {
-  return members.findLast(({ key, start }) => LISTS.has(key) && bytes[start] === OPEN_LIST)
+  for (let i = members.length - 1; i >= 0; i--) {
+    const member = members[i] as BodyMember
+    if (LISTS.has(member.key) && bytes[member.start] === OPEN_LIST) return member
+  }
+  return undefined
 }
 
 /** The members of the object in `[start, end)`, by key; empty where it is none. */

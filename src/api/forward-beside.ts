@@ -65,7 +65,9 @@ function hasTask({ bytes, elements, list }: BodyScan): boolean {
 /** Whether `"task"` begins in a range. */
 function says(bytes: Buffer, from: number, to: number): boolean {
   for (let i = from; i < to; i++) {
-    if (bytes[i] === QUOTE && TASK.every((byte, k) => bytes[i + k] === byte)) return true
+    let same = 0
+    while (same < TASK.length && bytes[i + same] === TASK[same]) same++
+    if (same === TASK.length) return true
   }
   return false
 }

@@ -39,6 +39,7 @@ export class ForwardStream implements Due {
   #lastWrite: number
   #largest = 0
   dueAt = 0
+  seat = -1
 
   constructor(options: ForwardStreamOptions, headers: Record<string, string>) {
     this.#options = options

@@ -4,7 +4,7 @@
 import type { Priority, Tenant } from '../core/request.js'
 import type { RouteQuery, SegmentChain } from '../router/contract.js'
 import type { Told } from './body-memo.js'
-import { type BodyMember, type BodyScan, type Links, ROLES } from './body-scan.js'
+import { type BodyMember, type BodyScan, front, type Links, ROLES } from './body-scan.js'
 import { invalid } from './dialect/fields.js'
 import { lightBody } from './light-body.js'
 import { classify } from './request-class.js'
@@ -124,14 +124,15 @@ const FIELDS = new WeakMap<readonly string[], readonly (string | undefined)[]>()
 /** Tools, system, then each message; of a plain prompt pieces of equal length. */
 export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain {
   const { starts, ends, roles } = scan.elements
-  const hashes: string[] = []
+  let hashes: readonly string[]
+  const heads: string[] = []
   const tokens: number[] = []
   const parts: string[] = []
   let chain: Digest = CHAIN_START
   let bytes = 0
   const add = (digest: Digest, length: number) => {
     chain = chained(chain, digest)
-    hashes.push(nameOf(chain))
+    heads.push(nameOf(chain))
     bytes += length
     tokens.push(Math.ceil(bytes * tokensPerByte))
   }
@@ -142,14 +143,15 @@ export function segmentsOf(scan: BodyScan, tokensPerByte: number): SegmentChain 
     add(digest, end - start)
     parts.push(key)
   }
-  const front = hashes.length
-  let head = front
-  while (head - front < roles.length && isSystem(roles[head - front] as number)) head++
-  if (starts.length === 0) addPieces(scan, add)
-  else {
-    const { names } = linksOf(scan, chain)
+  const own = heads.length
+  let head = own
+  while (head - own < roles.length && isSystem(roles[head - own] as number)) head++
+  if (starts.length === 0) {
+    addPieces(scan, add)
+    hashes = heads
+  } else {
+    hashes = heads.concat(linksOf(scan, chain).names)
     for (let i = 0; i < starts.length; i++) {
-      hashes.push(names[i] as string)
       bytes += (ends[i] as number) - (starts[i] as number)
       tokens.push(Math.ceil(bytes * tokensPerByte))
     }
@@ -165,14 +167,18 @@ function linksOf(scan: BodyScan, behind: Digest): Links {
   const before = scan.links.links
   const isSame = before?.behind.high === behind.high && before.behind.low === behind.low
   const known = isSame ? Math.min(scan.known, before.chain.length) : 0
-  const chain = isSame ? before.chain.slice(0, known) : []
-  const names = isSame ? before.names.slice(0, known) : []
+  const chain: Digest[] = []
+  const names: string[] = []
+  let link = known > 0 ? (before?.chain[known - 1] as Digest) : behind
   for (let i = known; i < digests.length; i++) {
-    const link = chained(chain[i - 1] ?? behind, digests[i] as Digest)
+    link = chained(link, digests[i] as Digest)
     chain.push(link)
     names.push(nameOf(link))
   }
-  const links = { behind, chain, names }
+  const links =
+    known === 0 || before === undefined
+      ? { behind, chain, names }
+      : { behind, chain: front(before.chain, known).concat(chain), names: front(before.names, known).concat(names) }
   scan.links.links = links
   return links
 }

@@ -5,7 +5,7 @@
 import { hash } from 'node:crypto'
 import zlib from 'node:zlib'
 
-/** Two halves of 64 bits. */
+/** Two halves of 64 bits, signed: integers that the runtime keeps without a box. */
 export interface Digest {
   readonly high: number
   readonly low: number
@@ -35,7 +35,7 @@ const plainDigest: (piece: Buffer) => Digest =
   crc32 === undefined
     ? (piece) => {
         const digest = hash('sha1', piece, 'buffer')
-        return { high: digest.readUInt32LE(0), low: digest.readUInt32LE(4) }
+        return { high: digest.readInt32LE(0), low: digest.readInt32LE(4) }
       }
     : (piece) => {
         const sum = crc32(piece)
@@ -62,10 +62,10 @@ function mixed(x: number): number {
   y = Math.imul(y, 0x85ebca6b)
   y ^= y >>> 13
   y = Math.imul(y, 0xc2b2ae35)
-  return (y ^ (y >>> 16)) >>> 0
+  return y ^ (y >>> 16)
 }
 
-export const CHAIN_START: Digest = { high: 0x6a09e667, low: 0xbb67ae85 }
+export const CHAIN_START: Digest = { high: 0x6a09e667, low: 0xbb67ae85 | 0 }
 
 /** What stands for everything up to `link`, where `chain` stands for all before it. */
 export function chained(chain: Digest, link: Digest): Digest {

@@ -7,6 +7,7 @@ import { Deadlines, type Due } from './deadlines.js'
 const told: string[] = []
 const due = (name: string, again?: () => void): Due => ({
   dueAt: 0,
+  seat: -1,
   onDue() {
     told.push(name)
     again?.()

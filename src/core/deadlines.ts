@@ -3,9 +3,10 @@
 // once, and not behind its removal.
 
 import type { Clock } from './clock.js'
+import { Roster, type Seated } from './roster.js'
 
 /** What waits for a time. */
-export interface Due {
+export interface Due extends Seated {
   /** On the clock; set by `add`. */
   dueAt: number
   /** The time has come; it may add itself again. */
@@ -14,7 +15,7 @@ export interface Due {
 
 export class Deadlines {
   readonly #clock: Clock
-  readonly #waiting = new Set<Due>()
+  readonly #waiting = new Roster<Due>()
   #cancel: (() => void) | undefined
   #armedFor = Number.POSITIVE_INFINITY
 
@@ -54,12 +55,12 @@ export class Deadlines {
     this.#armedFor = Number.POSITIVE_INFINITY
     const now = this.#clock.now()
     const over: Due[] = []
-    for (const due of this.#waiting) if (due.dueAt <= now + EARLY_MS) over.push(due)
+    for (const due of this.#waiting.list()) if (due.dueAt <= now + EARLY_MS) over.push(due)
     for (const due of over) {
       if (this.#waiting.delete(due)) due.onDue()
     }
     let next = Number.POSITIVE_INFINITY
-    for (const due of this.#waiting) next = Math.min(next, due.dueAt)
+    for (const due of this.#waiting.list()) next = Math.min(next, due.dueAt)
     if (next < this.#armedFor) this.#arm(next, Math.max(0, next - now))
   }
 }

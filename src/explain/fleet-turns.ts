@@ -23,7 +23,8 @@ interface Turn {
   readonly number: number
   readonly requestId: string
   readonly at: number
-  readonly query: Pick<RouteQuery, 'model' | 'requestClass'>
+  readonly model: string
+  readonly requestClass: RouteQuery['requestClass']
   /** What it is compared with: the session's last main turn when it began. Undefined once that is done. */
   before: Turn | undefined
   readonly beforeId: string | undefined
@@ -96,7 +97,8 @@ class Turns implements FleetTurns {
       number: ++session.count,
       requestId: sent.id,
       at: sent.at,
-      query: { model: sent.model, requestClass: sent.requestClass },
+      model: sent.model,
+      requestClass: sent.requestClass,
       before: session.last,
       beforeId: session.last?.requestId,
       backend: sent.member,
@@ -297,7 +299,7 @@ class Turns implements FleetTurns {
   }
 }
 
-function isMain({ query: { requestClass } }: Turn): boolean {
+function isMain({ requestClass }: Turn): boolean {
   return requestClass === 'main' || requestClass === 'subagent'
 }
 
@@ -327,7 +329,7 @@ interface Compared {
 
 /** Undefined: the prompt goes on from the one before. */
 function changeBetween({ turn, before, now, then }: Compared): Change | undefined {
-  if (turn.query.model !== before.query.model) return { reason: 'model_changed', at: 0, place: 'the model' }
+  if (turn.model !== before.model) return { reason: 'model_changed', at: 0, place: 'the model' }
   const most = Math.min(now.hashes.length, then.hashes.length)
   let at = 0
   while (at < most && now.hashes[at] === then.hashes[at]) at++
@@ -359,10 +361,11 @@ function sessionView(session: Session): SessionView {
 }
 
 function turnView(turn: Turn): TurnView {
-  const { number, requestId, at, query, backend, status, promptTokens, completionTokens, cachedTokens, miss } = turn
+  const { number, requestId, at, requestClass, model, backend, status, promptTokens, completionTokens } = turn
+  const { cachedTokens, miss } = turn
   return {
     turn: number,
-    ...{ requestId, at, requestClass: query.requestClass, model: query.model, backend, template: '', status },
+    ...{ requestId, at, requestClass, model, backend, template: '', status },
     ...{ promptTokens, completionTokens, committedTokens: 0 },
     ...(cachedTokens !== undefined && {
       cache: { working: 0, memory: cachedTokens, disk: 0, computed: promptTokens - cachedTokens },

@@ -2,7 +2,7 @@
 // Invariant: a probe is never beside another of the same member; a request that has not begun ends when its member goes
 // down, so that another member gets it.
 
-import type { Ending, ExchangeRequest, Remote, RemoteFault } from '../backend/remote/contract.js'
+import type { Ending, ExchangeWatch, Remote, RemoteFault } from '../backend/remote/contract.js'
 import type { Clock } from '../core/clock.js'
 import { note } from '../core/signals.js'
 import type { Knowledge, Member, MemberLoad, MemberRates, MemberState } from './contract.js'
@@ -24,8 +24,46 @@ const RATES: MemberRates = {
   restoreCost: { device: 0, host: 0.1, disk: 0.3, remote: 0.5 },
 }
 
-/** An exchange that has not begun. */
-type Lose = (why: string) => void
+interface Counts {
+  inFlight: number
+  decoding: number
+}
+
+/** An exchange; among `waiting` until it has begun. */
+class Watched implements ExchangeWatch {
+  readonly #waiting: Set<Watched>
+  readonly #counts: Counts
+  #hasBegun = false
+  #lose: ((why: string) => void) | undefined
+
+  constructor(waiting: Set<Watched>, counts: Counts) {
+    this.#waiting = waiting
+    this.#counts = counts
+    counts.inFlight++
+  }
+
+  begun(): void {
+    this.#waiting.delete(this)
+    if (!this.#hasBegun) this.#counts.decoding++
+    this.#hasBegun = true
+  }
+
+  losable(lose: (why: string) => void): void {
+    this.#lose = lose
+    this.#waiting.add(this)
+  }
+
+  lose(why: string): void {
+    this.#lose?.(why)
+  }
+
+  over(): void {
+    this.#waiting.delete(this)
+    this.#lose = undefined
+    if (this.#hasBegun) this.#counts.decoding--
+    this.#counts.inFlight--
+  }
+}
 
 export class FleetMember implements Member {
   readonly remote: Remote
@@ -35,10 +73,9 @@ export class FleetMember implements Member {
   drained = false
   readonly #parts: FleetMemberParts
   readonly #health: Health
-  readonly #waiting = new Set<Lose>()
+  readonly #waiting = new Set<Watched>()
   readonly #now = () => this.#parts.clock.now()
-  #inFlight = 0
-  #decoding = 0
+  readonly #counts: Counts = { inFlight: 0, decoding: 0 }
   readonly #others = new OthersQueue()
   #models: readonly string[] = []
   #probing: AbortController | undefined
@@ -53,15 +90,15 @@ export class FleetMember implements Member {
     this.source = source
     this.#parts = parts
     this.#health = new Health(parts.health, parts.clock.now())
-    const counts = { inFlight: () => this.#inFlight, decoding: () => this.#decoding }
+    const counts = this.#counts
     const others = this.#others
     const queued = () => parts.fleet.viewOf?.(this).load.queuedPrefillTokens ?? 0
     this.load = {
       get inFlight() {
-        return counts.inFlight()
+        return counts.inFlight
       },
       get decoding() {
-        return counts.decoding()
+        return counts.decoding
       },
       get queuedPrefillTokens() {
         return queued()
@@ -114,28 +151,13 @@ export class FleetMember implements Member {
 
   // --- requests ------------------------------------------------------------------------------------------------------
 
-  exchange(request: ExchangeRequest, run: (request: ExchangeRequest) => Promise<Ending>): Promise<Ending> {
-    let lose: Lose | undefined
-    let begun = false
-    this.#inFlight++
-    const { onFirst } = request
-    request.onFirst = (headers) => {
-      if (lose !== undefined) this.#waiting.delete(lose)
-      if (!begun) this.#decoding++
-      begun = true
-      onFirst(headers)
-    }
-    request.onLosable = (end) => {
-      lose = end
-      this.#waiting.add(end)
-    }
+  exchange(run: (watch: ExchangeWatch) => Promise<Ending>): Promise<Ending> {
+    const watched = new Watched(this.#waiting, this.#counts)
     const over = () => {
-      if (lose !== undefined) this.#waiting.delete(lose)
-      if (begun) this.#decoding--
-      this.#inFlight--
-      if (this.#inFlight === 0) this.#onIdle?.()
+      watched.over()
+      if (this.#counts.inFlight === 0) this.#onIdle?.()
     }
-    return run(request).then(
+    return run(watched).then(
       (ending) => {
         this.#heard(ending)
         over()
@@ -256,7 +278,7 @@ export class FleetMember implements Member {
     if (!isNew) return
     this.#others.clear()
     this.#parts.fleet.onTurned?.(this.id)
-    for (const lose of [...this.#waiting]) lose(this.#health.why ?? '')
+    for (const watched of [...this.#waiting]) watched.lose(this.#health.why ?? '')
   }
 
   /** What waits there may still be answered. */
@@ -287,7 +309,7 @@ export class FleetMember implements Member {
   /** Resolves when its last request is over and its connections are closed. */
   async leave(): Promise<void> {
     this.#rest()
-    if (this.#inFlight > 0) {
+    if (this.#counts.inFlight > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve
       })

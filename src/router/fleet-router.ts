@@ -91,6 +91,11 @@ class Router implements SharedRouter {
   readonly #heads: HeadTable
   readonly #sent = new Map<string, Sent>()
   readonly #memoryOf = (index: number) => this.#book.memory(index)
+  /** What scorers are shown, of one member after the other: they keep nothing. */
+  readonly #prospect: { -readonly [K in keyof Prospect]: Prospect[K] } = {
+    ...{ member: '', request: '', promptTokens: 0, savedTokens: 0, rate: 0 },
+    ...{ waitTokens: 0, reportedQueue: 0, inFlight: 0, residentTokens: 0, isHome: undefined },
+  }
   readonly books: SharedBooks = {
     sent: (turn) => void this.#take(turn, this.#parts.clock.now()),
     seated: (id) => void this.#seat(id),
@@ -188,18 +193,17 @@ class Router implements SharedRouter {
   #score(query: RouteQuery, { member, state, expected, rate, isHome, hadHead, now }: Scored): ScoredCandidate {
     const { ledger } = state
     const residents = this.#sessions.residents(member.id)
-    const prospect: Prospect = {
-      member: member.id,
-      request: query.id,
-      promptTokens: query.promptTokens,
-      savedTokens: expected.saved,
-      rate,
-      waitTokens: ledger.waitTokens(now, rate),
-      reportedQueue: member.load.reportedQueue,
-      inFlight: ledger.inFlight,
-      residentTokens: residents.demand,
-      isHome,
-    }
+    const prospect = this.#prospect
+    prospect.member = member.id
+    prospect.request = query.id
+    prospect.promptTokens = query.promptTokens
+    prospect.savedTokens = expected.saved
+    prospect.rate = rate
+    prospect.waitTokens = ledger.waitTokens(now, rate)
+    prospect.reportedQueue = member.load.reportedQueue
+    prospect.inFlight = ledger.inFlight
+    prospect.residentTokens = residents.demand
+    prospect.isHome = isHome
     const ms = [0, 0, 0, 0, 0, 0]
     let total = 0
     for (const { slot, weight, scorer } of this.#scorers) {

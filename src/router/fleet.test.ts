@@ -1,13 +1,7 @@
 // Members that come, fail, are gone and come back, over remotes that answer what a test tells them, in a clock moved by hand.
 
 import { beforeEach, describe, expect, test } from 'vitest'
-import {
-  type Ending,
-  type ExchangeRequest,
-  type Remote,
-  RemoteFault,
-  type RemoteOptions,
-} from '../backend/remote/contract.js'
+import { type Ending, type Remote, RemoteFault, type RemoteOptions } from '../backend/remote/contract.js'
 import { RefrainError } from '../core/errors.js'
 import { ManualClock } from '../testing/manual-clock.js'
 import { Fleet } from './fleet.js'
@@ -112,13 +106,13 @@ const state = (i = 0) => fleet.members()[i]?.state
 function under(i = 0) {
   let finish: (ending: Ending) => void = () => undefined
   let lost: string | undefined
-  const request = { remote: remotes[i], onFirst: () => undefined } as unknown as ExchangeRequest
+  const request = { remote: remotes[i] as Remote }
   let begin: () => void = () => undefined
-  const ending = fleet.exchange(request, (watched) => {
-    begin = () => watched.onFirst({})
+  const ending = fleet.exchange(request, (watch) => {
+    begin = () => watch?.begun()
     return new Promise((resolve) => {
       finish = resolve
-      watched.onLosable?.((why) => {
+      watch?.losable((why) => {
         lost = why
         resolve({
           kind: 'fault',

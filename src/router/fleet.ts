@@ -2,7 +2,14 @@
 // and takes members in and out while requests run. Invariant: one member's silence delays nobody else's requests, and a
 // member that was taken out is closed only when its last request is over.
 
-import type { Ending, ExchangeRequest, Remote, RemoteOptions, WaitingThere } from '../backend/remote/contract.js'
+import type {
+  Ending,
+  ExchangeRequest,
+  ExchangeWatch,
+  Remote,
+  RemoteOptions,
+  WaitingThere,
+} from '../backend/remote/contract.js'
 import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
 import { note } from '../core/signals.js'
@@ -58,7 +65,7 @@ export interface MemberReport {
 }
 
 /** Starts an exchange and is told of it; see FleetMember. */
-type Run = (request: ExchangeRequest) => Promise<Ending>
+type Run = (watch?: ExchangeWatch) => Promise<Ending>
 
 export class Fleet {
   readonly #parts: FleetParts
@@ -193,9 +200,9 @@ export class Fleet {
   }
 
   /** One exchange, watched: its ending says how the member is, and it ends when the member goes down before it began. */
-  exchange(request: ExchangeRequest, run: Run): Promise<Ending> {
-    const member = this.#members.get(request.remote.id)
-    return member?.remote === request.remote ? member.exchange(request, run) : run(request)
+  exchange({ remote }: Pick<ExchangeRequest, 'remote'>, run: Run): Promise<Ending> {
+    const member = this.#members.get(remote.id)
+    return member?.remote === remote ? member.exchange(run) : run()
   }
 
   start(): void {

@@ -114,13 +114,14 @@ export class SegmentIndex<Owner> {
       const hash = chain.hashes[i] as string
       let segment = segments.get(hash)
       if (segment === undefined) {
-        segment = { usedAt: now, seenAt: Number.NEGATIVE_INFINITY, holders: [], owner: undefined }
+        // Room for one holder: most have no other, and a list that grows takes room for many.
+        const holders = [memory.index, memory.computed]
+        segment = { usedAt: now, seenAt: Number.NEGATIVE_INFINITY, holders, owner: undefined }
         segments.set(hash, segment)
         this.#size++
-      }
+      } else holdAt(segment.holders, memory)
       segment.usedAt = now
       if (i >= chain.head) segment.owner = owner ?? segment.owner
-      holdAt(segment.holders, memory)
     }
     if (this.#size > this.#options.segments) this.#shrink(this.#size - before)
   }

@@ -99,9 +99,16 @@ export class SessionTable {
 
   add(fields: Pick<Session, 'key' | 'member' | 'scope' | 'head' | 'tail' | 'tokens' | 'usedAt'>): Session {
     this.remove(fields.key)
+    const { key, member, scope, head, tail, tokens, usedAt } = fields
     const session: Session = {
-      ...fields,
-      placedAt: fields.usedAt,
+      key,
+      member,
+      scope,
+      head,
+      tail,
+      tokens,
+      usedAt,
+      placedAt: usedAt,
       inFlight: 0,
       turns: 0,
       step: this.#typicalStep,

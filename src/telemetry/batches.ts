@@ -5,8 +5,8 @@ interface Source<T> {
   subscribe(listener: (payload: T) => void): () => void
 }
 
-/** Payloads that wait at most. */
-const MOST = 256
+/** Payloads that wait at most: what they hold waits with them. */
+const MOST = 64
 
 export class Batches {
   readonly #drains = new Set<() => void>()

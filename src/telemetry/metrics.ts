@@ -253,9 +253,10 @@ function countRequests(registry: Registry, batches: Batches): () => void {
   return batches.subscribe(requestSettled, (request) => {
     const { tenant, working, memory, disk, computed, ttftMs, completionTokens, durationMs } = request
     requests.inc({ route: request.route, status: request.status, error: request.error ?? '' })
-    for (const [source, tokens] of Object.entries({ working, memory, disk, computed })) {
-      if (tokens > 0) prompt.inc({ source, tenant }, tokens)
-    }
+    if (working > 0) prompt.inc({ source: 'working', tenant }, working)
+    if (memory > 0) prompt.inc({ source: 'memory', tenant }, memory)
+    if (disk > 0) prompt.inc({ source: 'disk', tenant }, disk)
+    if (computed > 0) prompt.inc({ source: 'computed', tenant }, computed)
     if (completionTokens > 0) generated.inc({ tenant }, completionTokens)
     if (ttftMs !== undefined) {
       ttft.observe(ttftMs / 1000)

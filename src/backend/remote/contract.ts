@@ -180,11 +180,17 @@ export interface ExchangeRequest {
   readonly clock: Clock
   readonly signal: AbortSignal
   /** The first content of a stream came. */
-  onFirst: (headers: IncomingHeaders) => void
+  readonly onFirst: (headers: IncomingHeaders) => void
   /** Whole events of a stream. */
   readonly onEvents: (bytes: Buffer) => void
-  /** Gets what ends it as a fault of `LOST`: its backend is known to be down. */
-  onLosable?: (lose: (why: string) => void) => void
+}
+
+/** Who watches an exchange beside the one who asks. */
+export interface ExchangeWatch {
+  /** The first content of a stream came. */
+  begun(): void
+  /** `lose` ends it as a fault of `LOST`: its backend is known to be down. */
+  losable(lose: (why: string) => void): void
 }
 
 /** Code of the fault of an exchange that was given up because its backend went down. */

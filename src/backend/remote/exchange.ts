@@ -5,6 +5,7 @@ import { Deadlines, type Due } from '../../core/deadlines.js'
 import {
   type Ending,
   type ExchangeRequest,
+  type ExchangeWatch,
   type Incoming,
   type IncomingHeaders,
   LOST,
@@ -24,18 +25,20 @@ export interface ExchangeLimits {
 }
 
 /** Rejects with the reason of its signal alone. */
-export function exchange(request: ExchangeRequest, limits: ExchangeLimits): Promise<Ending> {
-  return new Promise((resolve, reject) => new Attempt({ request, limits }, resolve, reject).start())
+export function exchange(request: ExchangeRequest, limits: ExchangeLimits, watch?: ExchangeWatch): Promise<Ending> {
+  return new Promise((resolve, reject) => new Attempt({ request, limits, watch }, resolve, reject).start())
 }
 
 interface AttemptOptions {
   readonly request: ExchangeRequest
   readonly limits: ExchangeLimits
+  readonly watch: ExchangeWatch | undefined
 }
 
 class Attempt implements Incoming, Due {
   readonly #request: ExchangeRequest
   readonly #limits: ExchangeLimits
+  readonly #watcher: ExchangeWatch | undefined
   readonly #deadlines: Deadlines
   readonly #resolve: (ending: Ending) => void
   readonly #reject: (reason: unknown) => void
@@ -49,17 +52,19 @@ class Attempt implements Incoming, Due {
   #answered = false
   #end: () => void = () => undefined
   dueAt = 0
+  seat = -1
   readonly #onAbort = () => {
     if (this.#close()) this.#reject(this.#request.signal.reason)
   }
 
   constructor(
-    { request, limits }: AttemptOptions,
+    { request, limits, watch }: AttemptOptions,
     resolve: (ending: Ending) => void,
     reject: (reason: unknown) => void,
   ) {
     this.#request = request
     this.#limits = limits
+    this.#watcher = watch
     this.#deadlines = Deadlines.of(request.clock)
     this.#resolve = resolve
     this.#reject = reject
@@ -73,7 +78,7 @@ class Attempt implements Incoming, Due {
       return
     }
     signal.addEventListener('abort', this.#onAbort)
-    this.#request.onLosable?.((why) => this.fail(new RemoteFault(why, { sent: true, code: LOST })))
+    this.#watcher?.losable((why) => this.fail(new RemoteFault(why, { sent: true, code: LOST })))
     this.#deadlines.add(this, this.#limits.firstTokenMs)
     this.#end = remote.send(out, this)
     if (this.#over) this.#end()
@@ -96,6 +101,7 @@ class Attempt implements Incoming, Due {
       onFirst: () => {
         this.#lastAt = this.#request.clock.now()
         this.#deadlines.add(this, this.#limits.idleMs)
+        this.#watcher?.begun()
         this.#request.onFirst(headers)
       },
     })
