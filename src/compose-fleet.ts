@@ -8,11 +8,7 @@ import { explainRoutes, turnRoutes } from './api/explain-routes.js'
 import { fleetRoutes } from './api/fleet-routes.js'
 import { createFleetServer } from './api/fleet-server.js'
 import { checkSignals } from './api/session-signal.js'
-import { BrokenAnswer } from './backend/remote/broken-answer.js'
-import { ChatEvents } from './backend/remote/chat-events.js'
-import type { Remote } from './backend/remote/contract.js'
-import { exchange } from './backend/remote/exchange.js'
-import { kindOf, openRemote } from './backend/remote/open-remote.js'
+import { openRemote } from './backend/remote/open-remote.js'
 import { askWaiting } from './backend/remote/waiting.js'
 import type { ComposeOptions, Program } from './compose.js'
 import { createKnowledge } from './compose-knowledge.js'
@@ -25,23 +21,20 @@ import {
   openDrains,
   ownedMembership,
 } from './compose-members.js'
+import { createPath, hasSlots } from './compose-path.js'
 import { type LeftToOwner, leaveToOwner, openSharing } from './compose-sharing.js'
 import { warmUp } from './compose-warm-up.js'
 import { type Config, ConfigError } from './config.js'
 import { type Clock, systemClock } from './core/clock.js'
-import { note } from './core/signals.js'
+import { note, routeSignals } from './core/signals.js'
 import type { BackendState } from './dashboard/contract.js'
 import { createDashboard } from './dashboard/dashboard.js'
 import { createFleetTurns } from './explain/fleet-turns.js'
-import { listenedTo } from './explain/turn-ears.js'
 import { Fleet, type MemberReport } from './router/fleet.js'
-import { createFleetRouter, type SharedRouter } from './router/fleet-router.js'
 import type { OwnerLink } from './router/owner-link.js'
 import { limitsIn } from './router/tenant-limits.js'
-import { createWaitingRoom, type WaitingRoom } from './router/waiting-room.js'
 import { createBeside } from './serve-beside.js'
-import { createFleetService, type Seats } from './serve-fleet.js'
-import { type HedgeParts, Hedging } from './serve-hedge.js'
+import type { Seats } from './serve-fleet.js'
 import { createFleetQuick, type FleetQuickParts } from './serve-quick.js'
 import { type BackendGauges, startMetrics } from './telemetry/metrics.js'
 import { openTrace } from './telemetry/trace-open.js'
@@ -106,43 +99,27 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
     circuits: fleet,
   })
   const { peers, store } = sharing
-  const router: SharedRouter = createFleetRouter(config.router, {
-    members: () => fleet.members(),
-    clock,
-    store,
-    precise: knowledge.index,
-    ...(peers && { peers }),
-  })
   const quotas = limitsIn(config, clock, peers && ((...took) => peers.took(...took)))
   const slots = owner === undefined ? createSlots(config, fleet, clock) : undefined
   const membership =
     owner === undefined
       ? createMembership(config, { fleet, clock, again: options.again })
       : ownedMembership(owner, fleet)
-  const { queuedRequests, queueMs, sideRequestMs } = config.limits
-  const room = createWaitingRoom({ router, queuedRequests, queueMs, sideRequestMs, clock })
   // A session's turns may come to any of several processes: their owner has all of them.
   const left =
     owner && leaveToOwner(config, owner, { models: () => modelNames(service), backends: () => states(fleet) })
   const turns = owner === undefined && config.explain.turns > 0 ? createFleetTurns(config.explain) : undefined
-  const ears = left === undefined ? turns : left.ears
-  const service = createFleetService({
-    router: ears === undefined ? router : listenedTo(router, ears),
-    room,
-    quotas,
-    remotes: () => fleet.remotes(),
-    kindOf: (remote) => kindOf(remote.facts?.kind ?? 'openai'),
-    exchange: (request) => fleet.exchange(request, (watch) => exchange(request, limits, watch)),
-    chatReader: (promptTokens) => new ChatEvents(promptTokens),
-    ...(limits.continueBroken && { brokenChat: () => new BrokenAnswer() }),
-    aliases: config.model.aliases,
-    tenants: config.tenants.map(({ name }) => name),
-    attempts: limits.attempts,
-    ...(limits.hedgeMs > 0 && { hedging: hedgingOf(limits, { router, room, fleet, clock }) }),
-    seats: slots ?? ownedSeats(owner as OwnerLink, fleet),
-    seated: (query, member) => router.seated(query, member),
-    tokens: knowledge.tokens,
+  const { router, room, service } = createPath(config, {
+    fleet,
     clock,
+    store,
+    precise: knowledge.index,
+    peers,
+    quotas,
+    seats: slots ?? ownedSeats(owner as OwnerLink, fleet),
+    ears: left === undefined ? turns : left.ears,
+    tokens: knowledge.tokens,
+    signals: routeSignals,
   })
   const signals = signalsOf(config)
   const tracing = await openTrace(config.telemetry.trace, { version: VERSION, server: config.server })
@@ -189,7 +166,8 @@ export async function composeFleet(config: Config, options: FleetOptions = {}): 
   const metricsHere = () => metrics.parts()
   let isStopped = false
   const warm = () => {
-    warmUp(config, { isBusy: () => inFlightOf(fleet) > 0, isOver: () => isStopped }).catch((error: unknown) =>
+    const others = { inFlight: () => inFlightOf(fleet), begun: () => fleet.exchanges, isOver: () => isStopped }
+    warmUp(config, others).catch((error: unknown) =>
       note.publish({
         level: 'warn',
         text: 'the router begins cold: its warm-up failed',
@@ -284,23 +262,6 @@ function quickOf(service: FleetService, fleet: Fleet): FleetQuick {
     },
   }
   return { ...createFleetQuick(parts), ...createBeside(parts) }
-}
-
-interface HedgedParts extends Pick<HedgeParts, 'router' | 'clock'> {
-  readonly room: WaitingRoom
-  readonly fleet: Fleet
-}
-
-function hedgingOf(limits: Config['fleet'], { router, room, fleet, clock }: HedgedParts): Hedging {
-  return new Hedging(limits, {
-    ...{ router, clock },
-    waiting: () => room.waiting,
-    slotted: () => fleet.remotes().flatMap((remote) => (hasSlots(remote) ? [remote.id] : [])),
-  })
-}
-
-function hasSlots({ facts }: Pick<Remote, 'facts'>): boolean {
-  return facts?.kind === 'llama-cpp' && (facts.slots ?? 0) > 0
 }
 
 function inFlightOf(fleet: Fleet): number {

@@ -22,6 +22,7 @@ import type {
 } from './backend/remote/contract.js'
 import type { Clock } from './core/clock.js'
 import { RefrainError } from './core/errors.js'
+import type { RouteSignals } from './core/signals.js'
 import type { FleetRouter, MemberPlacement, PromptBlocks, RouteQuery, SegmentChain } from './router/contract.js'
 import { modelsOf, resolveModel } from './router/fleet-models.js'
 import type { TenantLimits } from './router/tenant-limits.js'
@@ -62,7 +63,7 @@ export interface FleetParts {
   /** Reads a chat for another dialect; `promptTokens` until the server tells them. */
   chatReader(promptTokens: number): ChatReader
   /** Keeps an answer, to continue it elsewhere; absent: broken streams stay broken. */
-  brokenChat?(): BrokenChat
+  readonly brokenChat?: (() => BrokenChat) | undefined
   /** Patterns over the names that clients send -> a model's name. */
   readonly aliases: Readonly<Record<string, string>>
   /** Names of the tenants; empty: there is one, without a key. */
@@ -70,15 +71,14 @@ export interface FleetParts {
   /** fleet.attempts */
   readonly attempts: number
   /** Sends what is late to a second member; absent: nothing is. */
-  readonly hedging?: Hedging
+  readonly hedging?: Hedging | undefined
   /** What else a member needs to be set for a request, and is told when it is over: slots of llama-server. */
   readonly seats?: Seats
   /** A request that was told to be sent has the seat that it waited for. */
   seated?(query: RouteQuery, member: string): void
   /** Tokens of prompts, for backends that tell what their caches hold; undefined: there are none. */
-  readonly tokens?: PromptTokenizer
-  /** Attempts are told nobody. */
-  readonly isQuiet?: boolean
+  readonly tokens?: PromptTokenizer | undefined
+  readonly signals: RouteSignals
   readonly clock: Clock
 }
 
@@ -279,7 +279,7 @@ class Passing {
   /** `lane`: where the request may be sent to two. */
   async #attempt({ placement, remote, telling, seat, beside }: Attempted, lane?: Lane): Promise<Ending> {
     const { asked, sink } = this.#request
-    const { router, exchange, kindOf, tenants, clock, isQuiet = false } = this.#parts
+    const { router, exchange, kindOf, tenants, clock, signals } = this.#parts
     const { member } = placement
     const signal = lane === undefined ? this.#request.signal : lane.signal
     const reason = beside === undefined ? placement.reason : 'hedge'
@@ -310,7 +310,7 @@ class Passing {
         seat: seat?.settings ?? NO_SETTINGS,
       }
       const sent = outbound(out) //                              unsupported_parameter
-      if (!isQuiet) tellBegun(asked.query, placement, { remote, headers: sent.out.headers, reason, routeMs })
+      tellBegun(asked.query, placement, { remote, headers: sent.out.headers, reason, routeMs, signals })
       const answered = exchange(Object.assign(sent, { onFirst, onEvents, clock, signal }))
       // The books are kept while the backend works.
       if (beside === undefined) show()
@@ -334,9 +334,10 @@ class Passing {
   /** Tells whoever has to know that an attempt is over. */
   #over(placement: MemberPlacement, { routeMs, ttftMs, ending, seat, lane }: Over): void {
     const { query } = this.#request.asked
-    const { router, room, quotas, isQuiet = false } = this.#parts
+    const { router, room, quotas, signals } = this.#parts
     const { usage } = ending ?? {}
-    if (!isQuiet) tellSettled(query.id, placement, { routeMs, ttftMs, ending, isBeaten: lane?.isBeaten === true })
+    const isBeaten = lane?.isBeaten === true
+    tellSettled(query.id, placement, { routeMs, ttftMs, ending, isBeaten, signals })
     seat?.leave(usage)
     if (usage !== undefined) this.#counted(usage.promptTokens)
     router.settled({

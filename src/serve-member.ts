@@ -17,7 +17,7 @@ import type {
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
 import type { Aside } from './core/quick.js'
-import { type AttemptSettled, attemptBegun, attemptSettled } from './core/signals.js'
+import type { AttemptSettled, RouteSignals } from './core/signals.js'
 import type { MemberPlacement, RouteQuery } from './router/contract.js'
 
 /** How a request is put to a member and its answer told. */
@@ -265,13 +265,14 @@ interface Begun {
   readonly reason: string
   /** Until it was placed. */
   readonly routeMs: number
+  readonly signals: RouteSignals
 }
 
 /** Tells whoever listens that an attempt begins. */
 export function tellBegun(
   { id, model }: Pick<RouteQuery, 'id' | 'model'>,
   placement: MemberPlacement,
-  { remote, headers, reason, routeMs }: Begun,
+  { remote, headers, reason, routeMs, signals: { attemptBegun } }: Begun,
 ): void {
   if (!attemptBegun.channel.hasSubscribers) return
   const { member, predictedHitTokens } = placement
@@ -286,10 +287,13 @@ interface Over {
   /** Undefined: the client left, or another member was faster. */
   readonly ending: Ending | undefined
   readonly isBeaten: boolean
+  readonly signals: RouteSignals
 }
 
 /** Tells whoever listens how an attempt ended. */
-export function tellSettled(id: string, placement: MemberPlacement, { routeMs, ttftMs, ending, isBeaten }: Over): void {
+export function tellSettled(id: string, placement: MemberPlacement, over: Over): void {
+  const { routeMs, ttftMs, ending, isBeaten, signals } = over
+  const { attemptSettled } = signals
   if (!attemptSettled.channel.hasSubscribers) return
   const { member, predictedHitTokens } = placement
   // Each member is written: what is spread first makes the runtime look up every other one (5 us).

@@ -2,39 +2,24 @@
 // fastify sees it; models, health, metrics and the operators' routes are fastify's. Invariant: both sides have one gate,
 // one drain and one shape of errors.
 
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { FastifyServerFactory } from 'fastify'
-import type { Clock } from '../core/clock.js'
 import { RefrainError } from '../core/errors.js'
+import { routeSignals } from '../core/signals.js'
 import { aliveRoutes, type Readiness } from './alive-routes.js'
-import type { ApiAccess, ApiLimits, FleetModel, FleetQuick, FleetService } from './contract.js'
+import type { FleetModel, FleetQuick } from './contract.js'
 import type { Dialect } from './dialect/contract.js'
 import * as dialects from './dialect/index.js'
 import { fleetQuickRoutes } from './fleet-quick.js'
-import { GENERATING } from './forward-asked.js'
-import { forwardRoute } from './forward-route.js'
-import { type Front, putInFront } from './front.js'
-import { IDLE_MS } from './front-exchange.js'
-import { createGate } from './gate.js'
+import { type ForwardServerOptions, forwardServer } from './forward-server.js'
+import type { Front } from './front.js'
 import type { Active } from './generate-route.js'
-import { inboundOf } from './inbound.js'
 import { openapi } from './openapi.js'
 import type { Route } from './route.js'
-import { type ApiServer, addAccess, answerTheRest, apiServer, createApp, draining } from './server.js'
+import { type ApiServer, addAccess, answerTheRest, apiServer, createApp } from './server.js'
 import { withoutSessions } from './session-routes.js'
 
-export interface FleetServerOptions {
-  readonly fleet: FleetService
-  /** Side questions. */
+export interface FleetServerOptions extends ForwardServerOptions {
   readonly quick: FleetQuick
-  readonly limits: ApiLimits
-  readonly access: ApiAccess
-  readonly clock: Clock
-  readonly keepaliveMs: number
-  readonly sessionSignals: readonly string[]
-  readonly forceUsage: boolean
-  /** fleet.memoBytes */
-  readonly memoBytes: number
   readonly version: string
   readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>
   /** Whether a request sent now would be answered, and what is degraded. */
@@ -43,21 +28,6 @@ export interface FleetServerOptions {
   readonly routes: readonly Route[]
 }
 
-/** Paths outside of /v1 that engines have and that go through. */
-const ENGINE_PATHS = new Set([
-  '/tokenize',
-  '/detokenize',
-  '/rerank',
-  '/v2/rerank',
-  '/score',
-  '/pooling',
-  '/classify',
-  '/generate',
-  '/completion',
-  '/infill',
-  '/apply-template',
-])
-
 const NO_SESSIONS = 'a fleet logs no sessions: ask the Refrain that keeps the session, or send whole histories'
 
 export function createFleetServer(options: FleetServerOptions): ApiServer {
@@ -65,35 +35,12 @@ export function createFleetServer(options: FleetServerOptions): ApiServer {
   const state = { draining: false }
   const sessions = withoutSessions(NO_SESSIONS)
   const own = [...options.routes, ...fleetQuickRoutes(options, active), ...fleetOps(options, state), ...sessions]
-  const { limits } = options
-  const forward = forwardRoute({ ...options, gate: createGate(options.access), active, state, draining })
-  const isOurs = ownPaths(own)
-  /** Whether a POST to it is sent on. */
-  const isForwarded = (url: string) => {
-    const question = url.indexOf('?')
-    const path = question < 0 ? url : url.slice(0, question)
-    if (GENERATING.has(path)) return true
-    return (path.startsWith('/v1/') || ENGINE_PATHS.has(path)) && !isOurs(path)
-  }
   let front: Front | undefined
-  const serverFactory: FastifyServerFactory = (handler) => {
-    const listener = (request: IncomingMessage, response: ServerResponse) => {
-      if (request.method === 'POST' && isForwarded(request.url ?? '/')) forward(inboundOf(request), response)
-      else handler(request, response)
-    }
-    const server = createServer(
-      { requestTimeout: limits.receiveMs, headersTimeout: limits.receiveMs, connectionsCheckingInterval: 1000 },
-      listener,
-    )
-    server.keepAliveTimeout = IDLE_MS
-    front = putInFront(server, {
-      isOurs: isForwarded,
-      handle: forward,
-      receiveMs: limits.receiveMs,
-      idleMs: IDLE_MS,
-      clock: options.clock,
-    })
-    return server
+  const serverFactory: FastifyServerFactory = (rest) => {
+    const parts = { active, state, isOurs: ownPaths(own), rest, signals: routeSignals }
+    const forwarding = forwardServer(options, parts)
+    front = forwarding.front
+    return forwarding.server
   }
   const app = createApp(options, serverFactory)
   const generating = (Object.values(dialects) as Dialect[]).map(forwarded)

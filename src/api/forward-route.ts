@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto'
 import type { Clock } from '../core/clock.js'
 import { ERRORS, type ErrorCode, RefrainError } from '../core/errors.js'
 import type { Tenant } from '../core/request.js'
-import { requestBegun, requestSettled } from '../core/signals.js'
+import type { RouteSignals } from '../core/signals.js'
 import { Stop } from '../core/stop.js'
 import type { RouteQuery } from '../router/contract.js'
 import { ClientGone } from './answer.js'
@@ -27,8 +27,8 @@ import type { Inbound, Outbound } from './inbound.js'
 
 export interface ForwardOptions {
   readonly fleet: FleetService
-  /** Absent: nothing is asked on the side. */
-  readonly quick?: FleetQuick
+  /** Undefined: nothing is asked on the side. */
+  readonly quick: FleetQuick | undefined
   readonly gate: Gate
   readonly limits: ApiLimits
   readonly clock: Clock
@@ -40,8 +40,7 @@ export interface ForwardOptions {
   readonly active: Active
   readonly state: { readonly draining: boolean }
   readonly draining: () => RefrainError
-  /** What becomes of requests is told nobody. */
-  readonly isQuiet?: boolean
+  readonly signals: RouteSignals
 }
 
 export type ForwardHandler = (request: Inbound, response: Outbound) => void
@@ -131,7 +130,7 @@ export function forwardRoute(options: ForwardOptions): ForwardHandler {
   return (request, response) => {
     const passage = new Passage(request, response, options.clock)
     options.active.add(passage.stop)
-    if (options.isQuiet !== true && requestBegun.channel.hasSubscribers) tellBegun(passage)
+    if (options.signals.requestBegun.channel.hasSubscribers) tellBegun(passage, options.signals)
     response.once('close', () => {
       if (!response.writableFinished) passage.stop.abort(new ClientGone())
     })
@@ -172,7 +171,7 @@ async function pass(passage: Passage, options: ForwardOptions, memo: BodyMemo): 
   return forwarded
 }
 
-function tellBegun({ id, path, request }: Passage): void {
+function tellBegun({ id, path, request }: Passage, { requestBegun }: RouteSignals): void {
   const { traceparent, tracestate } = request.headers as Record<string, string | undefined>
   requestBegun.publish({ id, route: path, sinceMs: 0, traceparent, tracestate })
 }
@@ -293,9 +292,10 @@ interface Outcome {
 }
 
 function settle(passage: Passage, options: ForwardOptions, { forwarded, failure }: Outcome): void {
-  const { active, isQuiet } = options
+  const { active, signals } = options
+  const { requestSettled } = signals
   active.delete(passage.stop)
-  if (isQuiet === true || !requestSettled.channel.hasSubscribers) return
+  if (!requestSettled.channel.hasSubscribers) return
   const { usage, quick = NOTHING_ASKED } = forwarded ?? {}
   const { startedAt, query, tenant, path, firstAt, endedAt = options.clock.now() } = passage
   const cached = usage?.cachedTokens ?? 0

@@ -94,7 +94,7 @@ export class HeadReader {
     this.#last = { url, headers, closes: says === 'close' }
     this.#front = text.slice(0, lengthAt)
     this.#back = text.slice(lengthAt + length.length)
-    return { ...this.#last, length: Number(length), end }
+    return { url, headers, closes: this.#last.closes, length: Number(length), end }
   }
 }
 

@@ -213,7 +213,7 @@ export interface Note {
   readonly detail?: Readonly<Record<string, unknown>>
 }
 
-interface Signal<T> {
+export interface Signal<T> {
   readonly channel: Channel
   publish(payload: T): void
   subscribe(listener: (payload: T) => void): () => void
@@ -254,3 +254,26 @@ export const kvHeard = signal<KvHeard>('kv-heard')
 export const kvTurned = signal<KvTurned>('kv-turned')
 export const stepDone = signal<StepDone>('step-done')
 export const note = signal<Note>('note')
+
+/** What is told of each request that a router sends on. */
+export interface RouteSignals {
+  readonly requestBegun: Signal<RequestBegun>
+  readonly requestSettled: Signal<RequestSettled>
+  readonly attemptBegun: Signal<AttemptBegun>
+  readonly attemptSettled: Signal<AttemptSettled>
+  readonly turnMissed: Signal<TurnMissed>
+}
+
+/** To whoever listens. */
+export const routeSignals: RouteSignals = { requestBegun, requestSettled, attemptBegun, attemptSettled, turnMissed }
+
+/** The same to nobody but who asks for them. */
+export function apartSignals(): RouteSignals {
+  return {
+    requestBegun: signal('apart:request-begun'),
+    requestSettled: signal('apart:request-settled'),
+    attemptBegun: signal('apart:attempt-begun'),
+    attemptSettled: signal('apart:attempt-settled'),
+    turnMissed: signal('apart:turn-missed'),
+  }
+}

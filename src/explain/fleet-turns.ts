@@ -3,7 +3,7 @@
 // backend does not count is not guessed: such a turn has no miss. Bounded by turns, sessions and tenants' sessions; no text
 // of a prompt.
 
-import { turnMissed } from '../core/signals.js'
+import { type RouteSignals, routeSignals } from '../core/signals.js'
 import type { RouteQuery, SegmentChain } from '../router/contract.js'
 import type { ExplainOptions, MissView, Reason, SessionView, TurnArchive, TurnView, Viewer } from './contract.js'
 import { causesOf } from './costs.js'
@@ -15,8 +15,11 @@ export interface FleetTurns extends TurnArchive, TurnEars {
   lost(key: string): void
 }
 
-export function createFleetTurns(options: ExplainOptions): FleetTurns {
-  return new Turns(options)
+export function createFleetTurns(
+  options: ExplainOptions,
+  signals: Pick<RouteSignals, 'turnMissed'> = routeSignals,
+): FleetTurns {
+  return new Turns(options, signals)
 }
 
 interface Turn {
@@ -69,6 +72,7 @@ const TOLD_FROM = 3
 
 class Turns implements FleetTurns {
   readonly #options: ExplainOptions
+  readonly #missed: RouteSignals['turnMissed']
   /** By tenant, then key; least recently used first. */
   readonly #tenants = new Map<string, Map<string, Session>>()
   /** Of all that is kept of a tenant. */
@@ -77,8 +81,9 @@ class Turns implements FleetTurns {
   readonly #followed = new Map<string, string>()
   readonly #running = new Map<string, { readonly session: Session; readonly turn: Turn }>()
 
-  constructor(options: ExplainOptions) {
+  constructor(options: ExplainOptions, { turnMissed }: Pick<RouteSignals, 'turnMissed'>) {
     this.#options = options
+    this.#missed = turnMissed
   }
 
   // --- what the path tells ---------------------------------------------------------------------------------------------
@@ -134,7 +139,7 @@ class Turns implements FleetTurns {
     session.reusedTokens += cachedTokens ?? 0
     if (cachedTokens !== undefined) turn.miss = this.#missOf(session, turn, cachedTokens)
     session.missedTokens += turn.miss?.missedTokens ?? 0
-    for (const cause of turn.miss?.causes ?? []) turnMissed.publish(cause)
+    for (const cause of turn.miss?.causes ?? []) this.#missed.publish(cause)
     if (turn.before !== undefined && turn.before !== session.last) turn.before.segments = undefined
     if (session.last !== turn) turn.segments = undefined
     turn.before = undefined

@@ -40,11 +40,11 @@ export interface FleetRouterParts {
   members(): readonly Member[]
   readonly clock: Clock
   /** Where sessions outlive this process; undefined: they do not. */
-  readonly store?: SessionStore
+  readonly store?: SessionStore | undefined
   /** What members say of their caches; undefined: none is followed. */
-  readonly precise?: Pick<PreciseIndex, 'state' | 'lookup'>
+  readonly precise?: Pick<PreciseIndex, 'state' | 'lookup'> | undefined
   /** Routers that share their books with this one; undefined: it is alone. */
-  readonly peers?: RouterPeers
+  readonly peers?: RouterPeers | undefined
 }
 
 /** A router whose books others may write into. */
@@ -90,7 +90,6 @@ class Router implements SharedRouter {
   readonly #segments: SegmentIndex<Session>
   readonly #heads: HeadTable
   readonly #sent = new Map<string, Sent>()
-  readonly #memoryOf = (index: number) => this.#book.memory(index)
   /** What scorers are shown, of one member after the other: they keep nothing. */
   readonly #prospect: { -readonly [K in keyof Prospect]: Prospect[K] } = {
     ...{ member: '', request: '', promptTokens: 0, savedTokens: 0, rate: 0 },
@@ -132,7 +131,7 @@ class Router implements SharedRouter {
   place(query: RouteQuery): MemberPlacement {
     const now = this.#parts.clock.now()
     const members = this.#able(query) //                               model_not_found, engine_failed, queue_full
-    const match = this.#segments.match(scopeOf(query), query.segments, now, this.#memoryOf)
+    const match = this.#segments.match(scopeOf(query), query.segments, now, this.#book)
     const identity = identify(query, { sessions: this.#sessions, match, now })
     const known: Known = { match, session: identity.session, precise: this.#expectations.lookup(query) }
     this.#sessions.sweep(now)

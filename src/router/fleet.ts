@@ -74,6 +74,7 @@ export class Fleet {
   #list: readonly FleetMember[] = []
   #remotes: readonly Remote[] = []
   #running = false
+  #exchanges = 0
 
   constructor(health: HealthOptions, parts: FleetParts) {
     this.#health = health
@@ -83,6 +84,11 @@ export class Fleet {
   /** Those that have said what they are; the router chooses among them. */
   members(): readonly Member[] {
     return this.#list
+  }
+
+  /** That were begun so far. */
+  get exchanges(): number {
+    return this.#exchanges
   }
 
   /** All, in the order in which they came. */
@@ -201,6 +207,7 @@ export class Fleet {
 
   /** One exchange, watched: its ending says how the member is, and it ends when the member goes down before it began. */
   exchange({ remote }: Pick<ExchangeRequest, 'remote'>, run: Run): Promise<Ending> {
+    this.#exchanges++
     const member = this.#members.get(remote.id)
     return member?.remote === remote ? member.exchange(run) : run()
   }

@@ -30,7 +30,8 @@ function made(segments = 1000, ttlMs = 1000) {
     memory.computed += 1
     index.hold(more.scope ?? 's', chain, memory, { now: more.now ?? 0, owner: more.owner })
   }
-  const match = (chain: SegmentChain, now = 0, scope = 's') => index.match(scope, chain, now, (i) => memories[i]!)
+  const match = (chain: SegmentChain, now = 0, scope = 's') =>
+    index.match(scope, chain, now, { memory: (i) => memories[i]! })
   return { index, memories, hold, match }
 }
 

@@ -37,6 +37,11 @@ export interface CacheMemory {
   readonly trustsRecalled: boolean
 }
 
+/** Of members, by their numbers. */
+export interface Memories {
+  memory(index: number): CacheMemory
+}
+
 export interface SegmentMatch<Owner> {
   /** Segments of the longest known front. */
   readonly depth: number
@@ -68,15 +73,10 @@ export class SegmentIndex<Owner> {
     return this.#size
   }
 
-  match(
-    scope: string,
-    chain: SegmentChain,
-    now: number,
-    memoryOf: (index: number) => CacheMemory,
-  ): SegmentMatch<Owner> {
+  match(scope: string, chain: SegmentChain, now: number, memories: Memories): SegmentMatch<Owner> {
     const segments = this.#scopes.get(scope)
     if (segments === undefined) return NOTHING
-    const search = new Search<Owner>({ segments, hashes: chain.hashes, since: now - this.#options.ttlMs, memoryOf })
+    const search = new Search<Owner>({ segments, hashes: chain.hashes, since: now - this.#options.ttlMs, memories })
     const last = search.lastOf(chain.hashes.length)
     if (last < 0) return NOTHING
     search.down(last)
@@ -202,7 +202,7 @@ interface SearchIn<Owner> {
   readonly hashes: readonly string[]
   /** Segments that were not used since are forgotten. */
   readonly since: number
-  memoryOf(index: number): CacheMemory
+  readonly memories: Memories
 }
 
 /** Segments of one leap. */
@@ -228,7 +228,7 @@ class Search<Owner> {
 
   #frontOf(index: number): Front {
     for (const front of this.fronts) if (front.index === index) return front
-    const front = frontOf(this.#in.memoryOf(index))
+    const front = frontOf(this.#in.memories.memory(index))
     this.fronts.push(front)
     return front
   }

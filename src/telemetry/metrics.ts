@@ -4,7 +4,6 @@
 
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import {
-  attemptSettled,
   cacheAlarm,
   cacheMoved,
   hedgeSettled,
@@ -12,9 +11,9 @@ import {
   kvTurned,
   phasesTimed,
   quickAnswered,
-  requestSettled,
+  type RouteSignals,
+  routeSignals,
   stepDone,
-  turnMissed,
 } from '../core/signals.js'
 import { Batches } from './batches.js'
 
@@ -85,16 +84,17 @@ const TOKEN_SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.2, 0
 const TOKENS = [64, 256, 1024, 4096, 16384, 65536, 262144]
 
 /** Starts to count. `load` and what `gauged` has are asked at every scrape. */
-export function startMetrics(load: () => Load, { fleet, tiers, sessionLog }: Gauged = {}): Metrics {
+export function startMetrics(load: () => Load, gauged: Gauged = {}, signals: RouteSignals = routeSignals): Metrics {
+  const { fleet, tiers, sessionLog } = gauged
   const registry = new Registry()
   const batches = new Batches()
-  const attempts = fleet === undefined ? undefined : countAttempts(registry, batches, fleet)
+  const attempts = fleet === undefined ? undefined : countAttempts(registry, batches, { fleet, signals })
   const stops = [
-    countRequests(registry, batches),
+    countRequests(registry, batches, signals),
     countCache(registry),
     countSteps(registry),
-    countPhases(registry, batches),
-    countMisses(registry, batches),
+    countPhases(registry, batches, signals),
+    countMisses(registry, batches, signals),
     countAlarms(registry),
     countQuick(registry),
     ...(attempts === undefined ? [] : [attempts.stop, countHedges(registry)]),
@@ -206,7 +206,7 @@ function fleetGauges(registry: Registry, fleet: FleetGauges): () => void {
   }
 }
 
-function countRequests(registry: Registry, batches: Batches): () => void {
+function countRequests(registry: Registry, batches: Batches, { requestSettled }: RouteSignals): () => void {
   const registers = [registry]
   const requests = new Counter({
     name: 'refrain_requests_total',
@@ -308,7 +308,7 @@ function countSteps(registry: Registry): () => void {
 }
 
 /** Phases of the embedded engine, and the wait for a backend of a fleet. */
-function countPhases(registry: Registry, batches: Batches): () => void {
+function countPhases(registry: Registry, batches: Batches, { attemptSettled }: RouteSignals): () => void {
   const phase = (name: string, help: string) =>
     new Histogram({ name: `refrain_${name}_seconds`, help, buckets: SECONDS, registers: [registry] })
   const queue = phase('queue', 'Until a request is admitted; in a fleet, until a backend is chosen that has room.')
@@ -328,7 +328,7 @@ function countPhases(registry: Registry, batches: Batches): () => void {
 }
 
 /** Why sessions' turns computed what they could have reused; see docs/explain.md for the reasons. */
-function countMisses(registry: Registry, batches: Batches): () => void {
+function countMisses(registry: Registry, batches: Batches, { turnMissed }: RouteSignals): () => void {
   const labelNames = ['reason']
   const registers = [registry]
   const turns = new Counter({ name: 'refrain_missed_turns_total', help: 'Turns that missed.', labelNames, registers })
@@ -357,7 +357,12 @@ function countAlarms(registry: Registry): () => void {
 }
 
 /** What backends of a fleet made of what they got; those that were taken out are no longer shown. */
-function countAttempts(registry: Registry, batches: Batches, fleet: FleetGauges) {
+interface Attempting {
+  readonly fleet: FleetGauges
+  readonly signals: RouteSignals
+}
+
+function countAttempts(registry: Registry, batches: Batches, { fleet, signals }: Attempting) {
   const registers = [registry]
   const attempts = new Counter({
     name: 'refrain_backend_attempts_total',
@@ -373,7 +378,7 @@ function countAttempts(registry: Registry, batches: Batches, fleet: FleetGauges)
   })
   /** Outcomes by backend. */
   const seen = new Map<string, Set<string>>()
-  const stop = batches.subscribe(attemptSettled, ({ backend, outcome, predictedHitTokens, cachedTokens }) => {
+  const stop = batches.subscribe(signals.attemptSettled, ({ backend, outcome, predictedHitTokens, cachedTokens }) => {
     const outcomes = seen.get(backend) ?? new Set()
     seen.set(backend, outcomes.add(outcome))
     attempts.inc({ backend, outcome })
