@@ -1,5 +1,7 @@
 // Deadlines over a clock that is moved by hand: each is told at its time, once, and not once it was removed.
 
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import { ManualClock } from '../testing/manual-clock.js'
 import { Deadlines, type Due } from './deadlines.js'
@@ -51,4 +53,29 @@ test('one that adds itself again is told again, one that is put off later', () =
   deadlines.remove(every)
   clock.advance(1000)
   expect(told).toEqual(['every', 'every', 'put off'])
+})
+
+test('what was removed is not kept, however young collections look', () => {
+  setFlagsFromString('--expose-gc')
+  const gc = runInNewContext('gc') as (options?: { type: 'minor' }) => void
+  const deadlines = new Deadlines(new ManualClock())
+  const under: Due[] = []
+  /** A request with a body: a few are under way at once. */
+  const pass = () => {
+    const one = Object.assign(due('one'), { body: Buffer.allocUnsafeSlow(100_000) })
+    deadlines.add(one, 1000)
+    under.push(one)
+    if (under.length > 8) deadlines.remove(under.shift() as Due)
+  }
+  for (let i = 0; i < 50; i++) pass()
+  // All that is there is old from here on.
+  gc()
+  const before = process.memoryUsage().arrayBuffers
+  for (let i = 0; i < 500; i++) {
+    pass()
+    if (i % 25 === 0) gc({ type: 'minor' })
+  }
+  gc({ type: 'minor' })
+  gc({ type: 'minor' })
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(10_000_000)
 })

@@ -90,7 +90,8 @@ describe('an engine that publishes', () => {
     const published = await publisher()
     const index = new HeldIndex()
     await follow(published, index)
-    const disk = { folder: join(folder, 'disk'), capacityBytes: 2 ** 24 }
+    // However slow the disk is beside other tests, it is read.
+    const disk = { folder: join(folder, 'disk'), capacityBytes: 2 ** 24, slowMs: 60_000 }
     const first = await openHouse({ cache: { disk } })
     await ask(first, jobOf(prompt(1, 4), { maxTokens: 2 }))
     await first.cache.flush()
