@@ -127,6 +127,7 @@ const ROOTS = [
   'compose-embedded.ts',
   'compose-fleet.ts',
   'compose-knowledge.ts',
+  'compose-path.ts',
   'compose-members.ts',
   'compose-sharing.ts',
   'compose-cluster.ts',

@@ -295,7 +295,8 @@ class Passing {
       if (lane !== undefined && !lane.claim()) return
       if (lane !== undefined) show()
       ttftMs = clock.now() - startedAt
-      router.started(asked.query, member.id)
+      // Behind the write of what came.
+      queueMicrotask(() => router.started(asked.query, member.id))
       if (asked.stream) sink.begin(passedHeaders(headers))
     }
     const onEvents = (bytes: Buffer) => telling.events(bytes)

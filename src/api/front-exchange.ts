@@ -95,14 +95,18 @@ export class FrontExchange implements Inbound, Outbound {
   /** The rest of the request will not come. */
   abandon(): void {
     this.#isAbandoned = true
-    this.#onLost?.(new ClientGone())
+    this.refuse(new ClientGone())
+  }
+
+  /** The rest of the request is not waited for; whoever waits for its body hears why. */
+  refuse(reason: Error): void {
+    this.#onLost?.(reason)
     this.#onLost = undefined
   }
 
   /** Its connection is closed. */
   lost(): void {
-    this.#onLost?.(new ClientGone())
-    this.#onLost = undefined
+    this.refuse(new ClientGone())
     this.#onClose?.()
   }
 

@@ -4,6 +4,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net'
 import fc from 'fast-check'
 import { afterEach, expect, test } from 'vitest'
 import { systemClock as clock } from '../core/clock.js'
+import { RefrainError } from '../core/errors.js'
 import { asRefrainError } from './dialect/openai-shape.js'
 import { refuseSocket } from './failure.js'
 import { type Front, putInFront } from './front.js'
@@ -352,6 +353,19 @@ test('closing ends what idles at once, and what is answered with its end', async
   answer.out().end('0\r\n\r\n')
   await closed
   expect(busy.text().endsWith('0\r\n\r\n')).toBe(true)
+})
+
+test('a request that is not here in full is not waited for where the server goes', async () => {
+  const { port, front } = await start()
+  const socket = connect(port, '127.0.0.1')
+  socket.write(bytes('POST /v1/chat HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc'))
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  front?.refuse(new RefrainError('draining', 'the server is shutting down'))
+  let text = ''
+  for await (const chunk of socket) text += chunk.toString()
+  expect(text).toContain('HTTP/1.1 503')
+  expect(text).toContain('draining')
+  expect(text).toContain('connection: close')
 })
 
 test('a header that would end its line is refused', async () => {

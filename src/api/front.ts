@@ -71,6 +71,11 @@ export class Front {
     this.#connections.delete(connection)
   }
 
+  /** Requests that are not here in full are not waited for: `reason` is their answer. */
+  refuse(reason: Error): void {
+    for (const connection of this.#connections) connection.refuse(reason)
+  }
+
   /** Ends connections that idle, and the others with their answers. */
   close(): void {
     this.#closing = true
@@ -137,6 +142,10 @@ export class FrontConnection {
 
   destroy(): void {
     this.#socket.destroy()
+  }
+
+  refuse(reason: Error): void {
+    this.#exchange?.refuse(reason)
   }
 
   /** Whether anything takes too long. */

@@ -124,7 +124,7 @@ interface Running {
   readonly active: Active
   readonly state: { draining: boolean }
   /** Connections that Node's server does not know of. */
-  readonly front?: Pick<Front, 'close' | 'destroy'> | undefined
+  readonly front?: Pick<Front, 'refuse' | 'close' | 'destroy'> | undefined
 }
 
 export function apiServer(app: FastifyInstance, options: AppOptions, { active, state, front }: Running): ApiServer {
@@ -133,6 +133,7 @@ export function apiServer(app: FastifyInstance, options: AppOptions, { active, s
     listen: (host, port) => app.listen({ host, port }),
     async drain(drainMs) {
       state.draining = true
+      front?.refuse(draining())
       const until = options.clock.now() + drainMs
       while (active.size > 0 && options.clock.now() < until) {
         await new Promise<void>((resolve) => options.clock.after(DRAIN_POLL_MS, resolve))

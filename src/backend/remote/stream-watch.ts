@@ -221,7 +221,13 @@ const DATA = Buffer.from('data:')
 /** The data of an event; several lines are joined as the standard says. Undefined: it has none. */
 export function dataOf(event: Buffer): string | undefined {
   if (!event.includes(DATA)) return undefined
-  const lines = event.toString('utf8').split(/\r?\n/)
+  const text = event.toString('utf8')
+  // Nearly all are one line.
+  const end = text.indexOf('\n')
+  if (end === text.length - 2 && text.startsWith('data:') && text[end + 1] === '\n' && text[end - 1] !== '\r') {
+    return text.slice(text[5] === ' ' ? 6 : 5, end)
+  }
+  const lines = text.split(/\r?\n/)
   const data = lines.filter((line) => line.startsWith('data:')).map((line) => line.slice(line[5] === ' ' ? 6 : 5))
   return data.length === 0 ? undefined : data.join('\n')
 }
