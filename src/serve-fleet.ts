@@ -136,7 +136,7 @@ function withBlocks(asked: Forward, found: Awaited<ReturnType<PromptTokenizer['b
   if (found === undefined) return asked
   const { blocks, promptTokens } = found
   const counted = promptTokens === undefined ? {} : { promptTokens, estimated: false }
-  return { ...asked, query: { ...asked.query, blocks, ...counted } }
+  return { ...asked, query: { blocks, ...asked.query, ...counted } }
 }
 
 /** What the client itself set. */

@@ -100,7 +100,7 @@ export class TurnHearer {
     this.#running.add(turn.key)
     const [oldest] = this.#running
     if (this.#running.size > RUNNING && oldest !== undefined) this.#running.delete(oldest)
-    this.#ears.sent({ ...turn, segments })
+    this.#ears.sent({ segments, ...turn })
   }
 
   #settled(turn: SettledTurn): void {

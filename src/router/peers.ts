@@ -229,7 +229,7 @@ export class Peers implements RouterPeers {
       case 'sent': {
         const id = `${name}:${item.seq}`
         other.underWay.set(item.seq, id)
-        books.sent({ ...item.turn, id })
+        books.sent({ id, ...item.turn })
         break
       }
       case 'seated':
@@ -307,7 +307,7 @@ export class Peers implements RouterPeers {
       if (other.underWay.has(seq)) continue
       const id = `${name}:${seq}`
       other.underWay.set(seq, id)
-      books.sent({ ...UNTOLD, id, member, newTokens })
+      books.sent({ id, member, newTokens, ...UNTOLD })
       if (started === 1) books.started(id)
     }
   }
