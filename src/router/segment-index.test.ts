@@ -1,7 +1,7 @@
 // What was sent where: against a plain model, and within its bound.
 
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import type { SegmentChain } from './contract.js'
 import { type CacheMemory, SegmentIndex } from './segment-index.js'
 
@@ -109,6 +109,44 @@ describe('a match', () => {
       { numRuns: 300 },
     )
   })
+})
+
+test('a turn of a long conversation looks at few segments, now and then at all', () => {
+  const { hold, memories, match } = made(10_000, 16_000)
+  const get = vi.spyOn(Map.prototype, 'get')
+  const looks = (chain: SegmentChain, more: { now: number; owner: string }, member = 0) => {
+    get.mockClear()
+    hold(chain, member, more)
+    return get.mock.calls.length
+  }
+  const turn = (length: number) => chainOf('a', length)
+  expect(looks(turn(1000), { now: 0, owner: 'A' })).toBeGreaterThan(1000)
+  for (let n = 1002; n < 1020; n += 2) expect(looks(turn(n), { now: 1, owner: 'A' })).toBeLessThan(100)
+  // A sixteenth of the time to live has gone by; another conversation, another member, a cleared cache.
+  expect(looks(turn(1020), { now: 1001, owner: 'A' })).toBeGreaterThan(1000)
+  expect(looks(turn(1022), { now: 1001, owner: 'A' })).toBeLessThan(100)
+  expect(looks(turn(1022), { now: 1001, owner: 'B' })).toBeGreaterThan(1000)
+  expect(looks(turn(1022), { now: 1001, owner: 'B' }, 1)).toBeGreaterThan(1000)
+  const [memory] = memories as [Memory]
+  hold(turn(1024), 0, { now: 1001, owner: 'B' })
+  memory.clearedBelow = memory.computed + 1
+  memory.computed++
+  expect(looks(turn(1026), { now: 1001, owner: 'B' })).toBeGreaterThan(1000)
+  expect(looks(turn(1028), { now: 1001, owner: 'B' })).toBeLessThan(100)
+  memory.capacity = 160
+  memory.computed += 11
+  expect(looks(turn(1030), { now: 1001, owner: 'B' })).toBeGreaterThan(1000)
+  get.mockRestore()
+  // All of it is the member's, wherever somebody leaves it.
+  expect(match(chainOf('other', 600, 500, 'a'), 1001).tokens.get(0)).toBe(50_000)
+})
+
+test('a session that is recalled by its end alone is looked at whole with its next turn', () => {
+  const { hold, match } = made()
+  const chain = chainOf('a', 100)
+  hold({ hashes: [chain.hashes[97] as string], tokens: [9800], head: 0 }, 0, { owner: 'A' })
+  hold(chain, 0, { owner: 'A' })
+  expect(match(chainOf('b', 60, 50, 'a')).tokens.get(0)).toBe(5000)
 })
 
 test('the bound is met, and what is used stays', () => {

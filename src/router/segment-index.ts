@@ -19,6 +19,17 @@ interface Segment<Owner> {
   readonly holders: number[]
   /** Whose conversation went through here last; undefined: a head, which is everybody's. */
   owner: Owner | undefined
+  /** When all in front of it were last looked at, by a prompt that ended here. */
+  walk: Walk<Owner> | undefined
+}
+
+/** A prompt that went to a member, looked at segment by segment. */
+interface Walk<Owner> {
+  readonly index: number
+  readonly owner: Owner | undefined
+  readonly at: number
+  /** Of the member, then. */
+  readonly computed: number
 }
 
 /** How much a member's cache holds, as its own counts have shown. */
@@ -100,7 +111,11 @@ export class SegmentIndex<Owner> {
     return { depth: last + 1, owners: search.ownersFrom(last), tokens, pending, recalled }
   }
 
-  /** The whole of `chain` was sent to a member; what stands behind the head is `owner`'s from now on. */
+  /**
+   * The whole of `chain` was sent to a member; what stands behind the head is `owner`'s from now on. A turn that goes on
+   * where the last one ended looks at the new segments, a few in front of them and the head: what stands between was
+   * looked at when a sixteenth of the cache's worth, or of the time to live, had not gone by.
+   */
   hold(scope: string, chain: SegmentChain, memory: CacheMemory, more: { now: number; owner: Owner | undefined }): void {
     const { now, owner } = more
     let segments = this.#scopes.get(scope)
@@ -108,22 +123,40 @@ export class SegmentIndex<Owner> {
       segments = new Map()
       this.#scopes.set(scope, segments)
     }
-    const last = chain.hashes.length - 1
+    const { hashes, head } = chain
+    const last = hashes.length - 1
     const before = this.#size
+    let known = last
+    while (known >= 0 && !segments.has(hashes[known] as string)) known--
+    const earlier = known < 0 ? undefined : (segments.get(hashes[known] as string) as Segment<Owner>).walk
+    const walk = earlier !== undefined && this.#isFresh(earlier, memory, more) ? earlier : undefined
+    const from = walk === undefined ? 0 : Math.max(0, known - NEAR)
     for (let i = 0; i <= last; i++) {
-      const hash = chain.hashes[i] as string
+      if (i === head && i < from) i = from
+      const hash = hashes[i] as string
       let segment = segments.get(hash)
       if (segment === undefined) {
         // Room for one holder: most have no other, and a list that grows takes room for many.
         const holders = [memory.index, memory.computed]
-        segment = { usedAt: now, seenAt: Number.NEGATIVE_INFINITY, holders, owner: undefined }
+        segment = { usedAt: now, seenAt: Number.NEGATIVE_INFINITY, holders, owner: undefined, walk: undefined }
         segments.set(hash, segment)
         this.#size++
       } else holdAt(segment.holders, memory)
       segment.usedAt = now
-      if (i >= chain.head) segment.owner = owner ?? segment.owner
+      if (i >= head) segment.owner = owner ?? segment.owner
+      // Of a chain of one, what stands in front is not known.
+      if (i === last && i > 0) segment.walk = walk ?? { index: memory.index, owner, at: now, computed: memory.computed }
     }
     if (this.#size > this.#options.segments) this.#shrink(this.#size - before)
+  }
+
+  #isFresh(
+    { index, owner, at, computed }: Walk<Owner>,
+    memory: CacheMemory,
+    more: { now: number; owner: Owner | undefined },
+  ): boolean {
+    if (index !== memory.index || owner !== more.owner || computed < memory.clearedBelow) return false
+    return more.now - at <= this.#options.ttlMs / STALE && memory.computed - computed <= memory.capacity / STALE
   }
 
   /** A front of `chain` turned out to be gone, or never to have been there: all behind `depth` segments. */
@@ -131,9 +164,11 @@ export class SegmentIndex<Owner> {
     const segments = this.#scopes.get(scope)
     if (segments === undefined) return
     for (let i = depth; i < chain.hashes.length; i++) {
-      const holders = segments.get(chain.hashes[i] as string)?.holders
-      const at = holders === undefined ? -1 : placeOf(holders, memory.index)
-      if (at >= 0) holders!.splice(at, 2)
+      const segment = segments.get(chain.hashes[i] as string)
+      if (segment === undefined) continue
+      const at = placeOf(segment.holders, memory.index)
+      if (at >= 0) segment.holders.splice(at, 2)
+      segment.walk = undefined
     }
   }
 
@@ -167,6 +202,11 @@ export class SegmentIndex<Owner> {
     }
   }
 }
+
+/** Segments in front of a turn's end that are looked at in any case: clients go back that far. */
+const NEAR = 32
+/** Of a cache's worth, and of the time to live, what may go by until all of a chain is looked at again. */
+const STALE = 16
 
 /** Of the clock's hand, for every new segment; and by how much the bound may be passed while all are in use. */
 const STEPS = 8
