@@ -347,12 +347,16 @@ const NOT_PASSED: ReadonlySet<string> = new Set([
   'x-refrain-route',
 ])
 
+const PASSABLE = /^[\t\x20-\x7e\x80-\xff]*$/
+
 export function passedHeaders(headers: IncomingHeaders): Record<string, string> {
   const passed: Record<string, string> = {}
   for (const name in headers) {
-    const value = headers[name]
-    if (value === undefined || NOT_PASSED.has(name)) continue
-    passed[name] = typeof value === 'string' ? value : value.join(', ')
+    const sent = headers[name]
+    if (sent === undefined || NOT_PASSED.has(name)) continue
+    const value = typeof sent === 'string' ? sent : sent.join(', ')
+    // What no header may have is a backend's fault, and nobody else's.
+    if (PASSABLE.test(value)) passed[name] = value
   }
   return passed
 }

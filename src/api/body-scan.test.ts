@@ -140,6 +140,17 @@ describe('the memo', () => {
     expect(memo.bytes).toBeLessThan(8000)
   })
 
+  test.each([
+    ['another list', ',"input":[{"role":"user","content":"other"}]}'],
+    ['the same again', ',"messages":[{"role":"user","content":"other"},{"role":"user","content":"more"}]}'],
+  ])('of %s behind the known one nothing is known', (_, behind) => {
+    const memo = new BodyMemo(1 << 20)
+    const all = turns(8, { toolsFirst: true })
+    for (const text of all) same(text, memo)
+    const { known, knownBytes } = same(`${(all.at(-1) as string).slice(0, -1)}${behind}`, memo)
+    expect([known, knownBytes]).toEqual([0, 0])
+  })
+
   test('conversations with one head share it, and are not mixed up', () => {
     const memo = new BodyMemo(1 << 20)
     const [a, b] = [turns(5, { seed: 'a' }), turns(5, { seed: 'b' })]

@@ -61,7 +61,7 @@ export class BodyScan {
   /** Where the earlier body is kept, and whether this one goes on from all of it. */
   readonly resumed: { readonly slot: number; readonly body: KeptBody; readonly isWhole: boolean } | undefined
   /** Elements that were known from it, byte for byte. */
-  readonly known: number
+  known: number
   /** Where the closing brace stands. */
   readonly close: number
   /** An earlier body of the same conversation, while this one is read. */
@@ -224,8 +224,9 @@ export class BodyScan {
   }
 
   #list(start: number): number {
-    // A repeated key: the last list counts.
+    // A repeated key: the last list counts, of which nothing is known.
     this.elements = NO_ELEMENTS
+    this.known = 0
     const at = skipSpace(this.bytes, start + 1)
     return this.bytes[at] === CLOSE_LIST ? at + 1 : this.#elementsFrom(at)
   }

@@ -65,6 +65,8 @@ export class FrontExchange implements Inbound, Outbound {
 
   /** Takes what came of the body; gives what stands behind it. */
   take(bytes: Buffer | undefined): Buffer | undefined {
+    // Of a request that was refused, the rest is read by nobody.
+    if (this.writableEnded || this.#isAbandoned) return undefined
     const missing = this.#length - this.#came
     const came = bytes === undefined ? 0 : bytes.length
     if (bytes !== undefined && came > 0) this.#put(came > missing ? bytes.subarray(0, missing) : bytes)
@@ -163,6 +165,10 @@ export class FrontExchange implements Inbound, Outbound {
     if (this.#head !== '') this.#send('')
     this.writableEnded = true
     this.#onClose = undefined
+    if (!this.complete) {
+      this.#bytes = NONE
+      this.#parts = undefined
+    }
     const { socket } = this.#connection
     const over = () => this.#connection.over(this.#keeps && this.complete)
     // A client that does not read gets no other answer to read.

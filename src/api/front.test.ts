@@ -1,6 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import { type AddressInfo, connect, type Socket } from 'node:net'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { afterEach, expect, test } from 'vitest'
 import { systemClock as clock } from '../core/clock.js'
@@ -71,6 +73,10 @@ async function start(options: StartOptions = {}): Promise<Started> {
   })
   return { server, front, port: (server.address() as AddressInfo).port, left: () => left }
 }
+
+/** Whatever it breaks with. */
+const closeOf = (socket: Socket) =>
+  new Promise<void>((resolve) => socket.on('error', () => undefined).once('close', () => resolve()))
 
 const tick = () => new Promise((resolve) => setImmediate(resolve))
 
@@ -325,17 +331,84 @@ test('answers without a length are chunks, and the next request waits for their 
   socket.destroy()
 })
 
-test('a client that sends on and on while it is answered is read no further', async () => {
+test('a client that sends on and on while it is answered is cut off', async () => {
   const answer = begun()
-  const { port, server } = await start(answer)
+  const { port } = await start(answer)
   const { socket } = await opened(port, post('a'))
-  const flood = Buffer.alloc(1 << 20, 'x')
-  for (let i = 0; i < 64; i++) socket.write(flood)
+  const closed = closeOf(socket)
+  socket.write(Buffer.alloc(1 << 20, 'x'))
+  await closed
+  expect(answer.isLost()).toBe(true)
+})
+
+const REFUSED = `POST /v1/chat HTTP/1.1\r\nHost: a\r\nContent-Length: ${8 << 20}\r\n\r\n`
+
+test.each([
+  ['of a request that was refused, the rest is no request', REFUSED],
+  ['nor what comes behind the last one', post('a', 'Connection: close\r\n')],
+])('%s', async (_, first) => {
+  const urls: string[] = []
+  const handle: Handle = (request, response) => {
+    urls.push(request.url)
+    return echo(request, response)
+  }
+  const { port, left } = await start({ handle })
+  // Reads are of 64 KiB: what is smuggled in begins one.
+  const front = Buffer.concat([bytes(first), Buffer.alloc(65_536 - first.length, ' ')])
+  const smuggled = ['POST /v1/smuggled', 'GET /smuggled'].map((line) =>
+    Buffer.concat([bytes(`${line} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx`), Buffer.alloc(65_536, ' ')]),
+  )
+  const socket = connect(port, '127.0.0.1').resume()
+  const closed = closeOf(socket)
+  socket.write(Buffer.concat([front, ...smuggled.map((each) => each.subarray(0, 65_536))]))
+  await closed
+  expect(urls).toEqual(['/v1/chat'])
+  expect(left()).toBe(0)
+})
+
+test('a refusal that is not read keeps nothing of what goes on coming, and ends', async () => {
+  const large = 'y'.repeat(16 << 20)
+  let exchange: Inbound | undefined
+  const handle: Handle = (request, response) => {
+    exchange = request
+    response.writeHead(413, ['content-length', String(large.length)])
+    response.end(large)
+  }
+  const { port } = await start({ handle, receiveMs: 300 })
+  const socket = connect(port, '127.0.0.1').pause()
+  const closed = closeOf(socket)
+  socket.write(bytes('POST /v1/chat HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999999999\r\n\r\n'))
   await new Promise((resolve) => setTimeout(resolve, 100))
-  expect(socket.writableLength).toBeGreaterThan(16 << 20)
-  expect(process.memoryUsage().arrayBuffers).toBeLessThan(1 << 30)
-  socket.destroy()
-  expect(server.listening).toBe(true)
+  setFlagsFromString('--expose-gc')
+  const gc = runInNewContext('gc') as () => void
+  gc()
+  const before = process.memoryUsage().arrayBuffers
+  const part = Buffer.alloc(1 << 20, 'x')
+  for (let i = 0; i < 64; i++) socket.write(part)
+  while (socket.writableLength > 0) await tick()
+  gc()
+  expect(exchange?.complete).toBe(false)
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(16 << 20)
+  // It is cut off though nobody reads: a write finds that out.
+  const poke = setInterval(() => socket.write('x'), 50)
+  await closed
+  clearInterval(poke)
+})
+
+test('a client that says nothing more while it reads gets the whole answer', async () => {
+  const large = 'y'.repeat(8 << 20)
+  const handle: Handle = (_, response) => {
+    response.writeHead(200, ['content-length', String(large.length)])
+    response.end(large)
+  }
+  const { port } = await start({ handle })
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.write(bytes(post('a')))
+  await once(socket, 'readable')
+  socket.end()
+  let length = 0
+  for await (const chunk of socket) length += (chunk as Buffer).length
+  expect(length).toBeGreaterThan(large.length)
 })
 
 test('closing ends what idles at once, and what is answered with its end', async () => {

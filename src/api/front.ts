@@ -40,8 +40,10 @@ export function putInFront(server: Server, options: Omit<FrontOptions, 'toNode'>
 
 /** Between two looks at which connections have idled, or been silent, for too long. */
 const SWEEP_MS = 1000
-/** Of requests that came before the answer to the one in front of them; more is left in the socket. */
+/** Of requests that came before the answer to the one in front of them; nobody honest sends more. */
 const AHEAD_BYTES = 262_144
+/** What a client gets to read the last answer, and to close. */
+const LINGER_MS = 5000
 
 export class Front {
   readonly options: FrontOptions
@@ -108,9 +110,15 @@ export class FrontConnection {
   /** Since when it idles, or its request is on its way. */
   #since: number
   #hadRequest = false
+  /** The last answer was given: whatever else comes is read by nobody. */
+  #isDone = false
   readonly #onData = (bytes: Buffer) => this.#read(bytes)
   // A client that says that it sends no more has left, as it has for Node.
-  readonly #onEnd = () => (this.#exchange === undefined ? this.#socket.end() : this.#socket.destroy())
+  readonly #onEnd = () => {
+    const isAnswered = this.#exchange === undefined || this.#exchange.writableEnded
+    if (isAnswered) this.#socket.end()
+    else this.#socket.destroy()
+  }
   readonly #onClose = () => {
     this.#front.forget(this)
     this.#exchange?.lost()
@@ -152,10 +160,12 @@ export class FrontConnection {
   look(now: number): void {
     const { receiveMs, idleMs } = this.#front.options
     const isIdle = this.#exchange === undefined && this.#hadRequest
-    if (isIdle) {
+    if (this.#isDone) {
+      if (now - this.#since > LINGER_MS) this.#socket.destroy()
+    } else if (isIdle) {
       if (now - this.#since > idleMs) this.#socket.destroy()
     } else if (this.#exchange?.complete !== true && now - this.#since > receiveMs) {
-      this.#since = Number.POSITIVE_INFINITY
+      this.#done(now)
       this.#exchange?.abandon()
       refuseSocket(Object.assign(new Error('it took too long'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }), this.#socket)
     }
@@ -168,15 +178,21 @@ export class FrontConnection {
     const ahead = this.#ahead
     this.#ahead = undefined
     if (this.#socket.destroyed) return
-    if (!keeps || this.#front.isClosing) {
+    if (!keeps || this.#front.isClosing || !this.#socket.writable) {
+      this.#done(this.#since)
       this.#socket.destroySoon()
       return
     }
-    if (this.#socket.isPaused()) this.#socket.resume()
     if (ahead !== undefined) this.#begin(ahead)
   }
 
+  #done(now: number): void {
+    this.#isDone = true
+    this.#since = now
+  }
+
   #read(bytes: Buffer): void {
+    if (this.#isDone) return
     const exchange = this.#exchange
     if (exchange === undefined) this.#begin(bytes)
     else if (exchange.complete) this.#keep(bytes)
@@ -188,7 +204,7 @@ export class FrontConnection {
 
   #keep(bytes: Buffer): void {
     this.#ahead = this.#ahead === undefined ? bytes : Buffer.concat([this.#ahead, bytes])
-    if (this.#ahead.length > AHEAD_BYTES) this.#socket.pause()
+    if (this.#ahead.length > AHEAD_BYTES) this.#socket.destroy()
   }
 
   #begin(bytes: Buffer): void {
