@@ -59,7 +59,7 @@ const COMPILE_AT_ONCE = '--always-sparkplug'
 const COMPILE_EARLY = '--interrupt-budget=16384'
 /**
  * Of what is kept of requests (sessions, turns, bodies) most is replaced by the next turn. By its defaults the runtime looks
- * through all of it for every 15 MB that are new, which is a fifth of a request; with this, when the heap has trebled.
+ * through all of it whenever it has grown by two thirds; with this, when it has trebled (0.27 ms a request against 0.32).
  */
 const COLLECT_SELDOM = '--heap-growing-percent=200'
 

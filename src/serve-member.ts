@@ -16,6 +16,7 @@ import type {
 } from './backend/remote/contract.js'
 import { RefrainError } from './core/errors.js'
 import type { GenerateEvent } from './core/events.js'
+import { isHeaderValue } from './core/header-text.js'
 import type { Aside } from './core/quick.js'
 import type { AttemptSettled, RouteSignals } from './core/signals.js'
 import type { MemberPlacement, RouteQuery } from './router/contract.js'
@@ -347,8 +348,6 @@ const NOT_PASSED: ReadonlySet<string> = new Set([
   'x-refrain-route',
 ])
 
-const PASSABLE = /^[\t\x20-\x7e\x80-\xff]*$/
-
 export function passedHeaders(headers: IncomingHeaders): Record<string, string> {
   const passed: Record<string, string> = {}
   for (const name in headers) {
@@ -356,7 +355,7 @@ export function passedHeaders(headers: IncomingHeaders): Record<string, string> 
     if (sent === undefined || NOT_PASSED.has(name)) continue
     const value = typeof sent === 'string' ? sent : sent.join(', ')
     // What no header may have is a backend's fault, and nobody else's.
-    if (PASSABLE.test(value)) passed[name] = value
+    if (isHeaderValue(value)) passed[name] = value
   }
   return passed
 }

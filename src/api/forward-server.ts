@@ -2,39 +2,24 @@
 // where they can be. The warm-up has one of its own, made here as well: see compose-path.ts. Steps 1 and 12 in fleet mode.
 
 import { createServer, type RequestListener, type Server } from 'node:http'
-import type { Clock } from '../core/clock.js'
-import type { RouteSignals } from '../core/signals.js'
-import type { ApiAccess, ApiLimits, FleetQuick, FleetService } from './contract.js'
+import type { ApiAccess } from './contract.js'
 import { GENERATING } from './forward-asked.js'
-import { forwardRoute } from './forward-route.js'
+import { type ForwardOptions, forwardRoute } from './forward-route.js'
 import { type Front, putInFront } from './front.js'
 import { IDLE_MS } from './front-exchange.js'
 import { createGate } from './gate.js'
-import type { Active } from './generate-route.js'
 import { inboundOf } from './inbound.js'
 import { draining } from './server.js'
 
-export interface ForwardServerOptions {
-  readonly fleet: FleetService
-  /** Side questions; undefined: none are asked. */
-  readonly quick: FleetQuick | undefined
-  readonly limits: ApiLimits
+export interface ForwardServerOptions
+  extends Omit<ForwardOptions, 'gate' | 'active' | 'state' | 'draining' | 'signals'> {
   readonly access: ApiAccess
-  readonly clock: Clock
-  readonly keepaliveMs: number
-  readonly sessionSignals: readonly string[]
-  readonly forceUsage: boolean
-  /** fleet.memoBytes */
-  readonly memoBytes: number
 }
 
-export interface ForwardServerParts {
-  readonly active: Active
-  readonly state: { readonly draining: boolean }
+export interface ForwardServerParts extends Pick<ForwardOptions, 'active' | 'state' | 'signals'> {
   /** Whether a path is answered by `rest`, also where it is POSTed to. */
   isOurs(path: string): boolean
   readonly rest: RequestListener
-  readonly signals: RouteSignals
 }
 
 /** Paths outside of /v1 that engines have and that go through. */

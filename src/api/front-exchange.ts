@@ -3,6 +3,7 @@
 // writes an answer whose length he does not tell frames its chunks (forward-stream.ts).
 
 import { STATUS_CODES } from 'node:http'
+import { isHeaderValue } from '../core/header-text.js'
 import { ClientGone } from './answer.js'
 import type { FrontConnection } from './front.js'
 import type { Head } from './front-head.js'
@@ -18,7 +19,6 @@ const AT_ONCE_BYTES = 4 * 1024 * 1024
 /** Up to here a head and what follows it are put together; more is not copied for it. */
 const COPIED_BYTES = 65_536
 const NONE = Buffer.alloc(0)
-const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 
 export class FrontExchange implements Inbound, Outbound {
   readonly method = 'POST'
@@ -139,7 +139,8 @@ export class FrontExchange implements Inbound, Outbound {
     for (let i = 0; i < list.length; i += 2) {
       const name = list[i] as string
       const value = String(list[i + 1])
-      if (!VALUE.test(value)) throw new TypeError(`the value of the header ${name} has characters that none may have`)
+      if (!isHeaderValue(value))
+        throw new TypeError(`the value of the header ${name} has characters that none may have`)
       if (name === 'content-length') isFramed = true
       if (name === 'connection') saysClose ||= value === 'close'
       else head += `${name}: ${value}\r\n`

@@ -1,6 +1,8 @@
 // The head of a request as nearly all clients write it: POST, HTTP/1.1, a length, each header once. Invariant: whatever is
 // unusual, let alone ambiguous, is not read here but left to Node's parser; nothing is guessed.
 
+import { headerName, isHeaderValue } from '../core/header-text.js'
+
 export interface Head {
   /** With the query. */
   readonly url: string
@@ -19,10 +21,7 @@ const HEAD_BYTES = 8192
 const HEAD_END = Buffer.from('\r\n\r\n')
 const POST = Buffer.from('POST /')
 
-/** Characters of a value, and of a path. */
-const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 const URL = /^\/[\x21-\x7e]*$/
-const NAME = /^[!#$%&'*+.^_`|~\w-]+$/
 const LENGTH = /^\d{1,15}$/
 const LENGTH_NAME = 'content-length'
 
@@ -76,10 +75,10 @@ export class HeadReader {
       const stop = next < 0 ? text.length : next
       const colon = text.indexOf(':', at)
       if (colon < 0 || colon > stop) return undefined
-      const name = nameOf(text.slice(at, colon))
-      if (name === undefined || name in headers) return undefined
+      const name = headerName(text.slice(at, colon))
+      if (name === undefined || name === '' || name in headers || UNUSUAL.has(name)) return undefined
       const value = text.slice(colon + 1, stop)
-      if (!VALUE.test(value)) return undefined
+      if (!isHeaderValue(value)) return undefined
       if (name === LENGTH_NAME) {
         if (length !== undefined) return undefined
         length = trimmed(value)
@@ -96,19 +95,6 @@ export class HeadReader {
     this.#back = text.slice(lengthAt + length.length)
     return { url, headers, closes: this.#last.closes, length: Number(length), end }
   }
-}
-
-/** Names in lower case, as they were met: few are ever seen. Undefined: Node reads what has it. */
-const names = new Map<string, string | undefined>()
-const MOST_NAMES = 1024
-
-function nameOf(written: string): string | undefined {
-  if (names.has(written)) return names.get(written)
-  const lower = written.toLowerCase()
-  const isPlain = NAME.test(written) && !UNUSUAL.has(lower) && !(lower in Object.prototype)
-  const name = isPlain ? lower : undefined
-  if (names.size < MOST_NAMES) names.set(written, name)
-  return name
 }
 
 /** Without the blanks around it: of these two kinds alone. */

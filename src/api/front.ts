@@ -166,6 +166,8 @@ export class FrontConnection {
       if (now - this.#since > idleMs) this.#socket.destroy()
     } else if (this.#exchange?.complete !== true && now - this.#since > receiveMs) {
       this.#done(now)
+      // It was answered, and nobody reads that.
+      if (this.#exchange?.writableEnded === true) return
       this.#exchange?.abandon()
       refuseSocket(Object.assign(new Error('it took too long'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }), this.#socket)
     }

@@ -2,6 +2,7 @@
 // to the close. Invariant: what is ambiguous (two lengths, a folded line, a coding that is not chunks) is a fault, never a
 // guess; behind the end of an answer nothing is read. Bytes that are told are copies: the buffer is read into again.
 
+import { headerName } from '../../core/header-text.js'
 import { type Incoming, type IncomingHeaders, RemoteFault } from './contract.js'
 
 /** Of a head, and of what stands behind the last chunk. */
@@ -255,24 +256,6 @@ function statusOf(line: string): number | undefined {
   return Number.isInteger(status) && status >= 100 && status < 1000 ? status : undefined
 }
 
-/** Names in lower case, as they were met: few are ever seen. */
-const names = new Map<string, string>()
-const MOST_NAMES = 1024
-const NAME = /^[!#$%&'*+.^_`|~\w-]+$/
-
-/** @throws RemoteFault */
-function nameOf(written: string): string {
-  let name = names.get(written)
-  if (name === undefined) {
-    if (!NAME.test(written)) throw broken('a header has no name')
-    name = written.toLowerCase()
-    // What every object has cannot be told from what was sent.
-    if (name in Object.prototype) name = ''
-    if (names.size < MOST_NAMES) names.set(written, name)
-  }
-  return name
-}
-
 /** @throws RemoteFault */
 function headersIn(text: string, start: number): IncomingHeaders {
   const headers: Record<string, string | string[]> = {}
@@ -281,7 +264,8 @@ function headersIn(text: string, start: number): IncomingHeaders {
     const stop = end < 0 ? text.length : end
     const colon = text.indexOf(':', at)
     if (colon < 0 || colon >= stop) throw broken('a header has no colon')
-    const name = nameOf(text.slice(at, colon))
+    const name = headerName(text.slice(at, colon))
+    if (name === undefined) throw broken('a header has no name')
     const value = text.slice(colon + 1, stop).trim()
     at = stop + 2
     if (name === '') continue

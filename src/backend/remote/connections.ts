@@ -1,6 +1,7 @@
 // The connections to one server in plain HTTP: as many as there are requests, used again the last one first. Invariant: one
 // that has idled for as long as servers may wait is not used again, since what is sent as it closes is lost.
 
+import { isHeaderValue } from '../../core/header-text.js'
 import { Connection } from './connection.js'
 import { type Client, type ClientOptions, type Incoming, type Outgoing, RemoteFault } from './contract.js'
 
@@ -11,8 +12,7 @@ const WAY_MS = 1000
 /** Between two looks at which have idled for too long. */
 const SWEEP_MS = 1000
 
-/** Of a path and of a header's value: what cannot end a line. */
-const PLAIN = /^[\t\x20-\x7e\x80-\xff]*$/
+/** What cannot end a line. */
 const PATH = /^[\x21-\x7e\x80-\xff]+$/
 
 export class Connections implements Client {
@@ -59,7 +59,7 @@ export class Connections implements Client {
     if (!PATH.test(path)) return undefined
     for (const name in headers) {
       const value = headers[name] as string
-      if (!PLAIN.test(value)) return undefined
+      if (!isHeaderValue(value)) return undefined
       // What the config adds may name another host.
       if (name === 'host') head = head.replace(/\r\nhost: [^\r]*/, '')
       head += `${name}: ${value}\r\n`
